@@ -1,0 +1,33 @@
+# Each target sets up what it needs in .venv; PYTHON chooses the interpreter that makes it.
+PYTHON ?= python3
+BIN := .venv/bin
+LAUNCH := $(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no
+
+.PHONY: quickstart test lint bench clean
+
+quickstart: .venv/demo.done
+	$(LAUNCH) recipes/bbc_news.py
+
+test: .venv/test.done
+	$(BIN)/python -m pytest
+
+lint: .venv/test.done
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+bench: .venv/demo.done
+	$(BIN)/python -m benchmarks.bbc_news
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/demo.done: .venv/bin/python setup.cfg constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[demo]"
+	touch $@
+
+.venv/test.done: .venv/bin/python setup.cfg constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[demo,test]"
+	touch $@
+
+clean:
+	rm -rf .venv build *.egg-info

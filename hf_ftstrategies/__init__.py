@@ -1,0 +1,51 @@
+"""Fine-tuning strategies for pretrained encoders, as one Hugging Face Trainer.
+
+The public names are imported when they are first used, so `import hf_ftstrategies` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from hf_ftstrategies.version import __version__
+
+_PUBLIC = {
+    "BertAdam": "optim.bert_adam",
+    "EarlyStopping": "strategies.early_stopping",
+    "EvenEvaluations": "strategies.even_evaluations",
+    "GradualUnfreezing": "strategies.unfreezing",
+    "LayerMap": "modeling.layer_map",
+    "LayerwiseLearningRate": "strategies.layerwise_lr",
+    "ReinitTopLayers": "strategies.reinit",
+    "Strategy": "strategies.base",
+    "StrategyTrainer": "trainer",
+    "StrategyTrainerMixin": "trainer",
+    "StrategyTrainingArguments": "arguments",
+    "slanted_triangular": "optim.schedules",
+    "truncate": "data.truncation",
+}
+
+__all__ = [*_PUBLIC, "__version__"]
+
+if TYPE_CHECKING:
+    from hf_ftstrategies.arguments import StrategyTrainingArguments
+    from hf_ftstrategies.data.truncation import truncate
+    from hf_ftstrategies.modeling.layer_map import LayerMap
+    from hf_ftstrategies.optim.bert_adam import BertAdam
+    from hf_ftstrategies.optim.schedules import slanted_triangular
+    from hf_ftstrategies.strategies.base import Strategy
+    from hf_ftstrategies.strategies.early_stopping import EarlyStopping
+    from hf_ftstrategies.strategies.even_evaluations import EvenEvaluations
+    from hf_ftstrategies.strategies.layerwise_lr import LayerwiseLearningRate
+    from hf_ftstrategies.strategies.reinit import ReinitTopLayers
+    from hf_ftstrategies.strategies.unfreezing import GradualUnfreezing
+    from hf_ftstrategies.trainer import StrategyTrainer, StrategyTrainerMixin
+
+
+def __getattr__(name: str):
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'hf_ftstrategies' has no attribute {name!r}")
+    return getattr(import_module(f"hf_ftstrategies.{_PUBLIC[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""What the optimizer is made of: parameter groups by depth, BERTAdam, schedules, phases."""

@@ -1,0 +1,33 @@
+"""One published technique per file; here, the order in which they act."""
+
+from __future__ import annotations
+
+from hf_ftstrategies.strategies.base import Strategy, TrainingLength
+from hf_ftstrategies.strategies.early_stopping import EarlyStopping
+from hf_ftstrategies.strategies.even_evaluations import EvenEvaluations
+from hf_ftstrategies.strategies.layerwise_lr import LayerwiseLearningRate
+from hf_ftstrategies.strategies.reinit import ReinitTopLayers
+from hf_ftstrategies.strategies.unfreezing import GradualUnfreezing
+
+ALL = (ReinitTopLayers, LayerwiseLearningRate, GradualUnfreezing, EvenEvaluations, EarlyStopping)
+
+__all__ = [
+    "ALL",
+    "EarlyStopping",
+    "EvenEvaluations",
+    "GradualUnfreezing",
+    "LayerwiseLearningRate",
+    "ReinitTopLayers",
+    "Strategy",
+    "TrainingLength",
+    "make_strategies",
+]
+
+
+def make_strategies(args) -> list[Strategy]:
+    """The strategies that the fields of `StrategyTrainingArguments` switch on, in the order of `ALL`.
+
+    Raises:
+        ValueError: a field has a value that its strategy does not take.
+    """
+    return [strategy for cls in ALL if (strategy := cls.from_args(args)) is not None]

@@ -1,0 +1,325 @@
+"""The Trainer that calls strategies: the few hooks we override, each doing one thing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from transformers import Trainer, get_scheduler
+from transformers.trainer_utils import get_last_checkpoint
+
+from hf_ftstrategies.arguments import StrategyTrainingArguments
+from hf_ftstrategies.modeling.layer_map import LayerMap
+from hf_ftstrategies.optim.bert_adam import BertAdam
+from hf_ftstrategies.optim.groups import ParameterGroup, build_groups, check_complete
+from hf_ftstrategies.optim.schedules import make_schedule, make_scheduler
+from hf_ftstrategies.plan import Plan, differences, make_plan
+from hf_ftstrategies.strategies import ReinitTopLayers, Strategy, TrainingLength, make_strategies
+from hf_ftstrategies.strategies.state_files import JSON_NAME, load_states, read_json, save_states
+
+
+class StrategyTrainerMixin:
+    """Put before any `Trainer` subclass: `class MyTrainer(StrategyTrainerMixin, TheirTrainer)`.
+
+    Without strategies it is the Trainer it is mixed into, with one exception: under gradient accumulation and
+    with several processes, every example weighs the same in the loss. (Stock Trainer scales the losses of
+    encoder models wrongly there: 2 x 4 micro-batches give four times the gradient of one batch of 8.)
+
+    Args:
+        args (`StrategyTrainingArguments` or `TrainingArguments`): The former switch strategies on by fields.
+        strategies (`list[Strategy]`, *optional*): More of them, in the order in which they act.
+        All other arguments are the Trainer's.
+
+    Raises:
+        ValueError: before any compute, where a strategy cannot work on this model with these arguments.
+    """
+
+    def __init__(self, *args, strategies: list[Strategy] | None = None, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._knobs = self.args if isinstance(self.args, StrategyTrainingArguments) else None
+        self.strategies = _all_strategies(self._knobs, strategies or [])
+        self._check_optimizers()
+        for strategy in self.strategies:
+            self.add_callback(strategy)
+        self._attached_model = self._prepared_model = self._plan = None
+        self._mean_items = None
+        self._weighs_losses = self._needs_loss_weights()
+        if self._weighs_losses:
+            self.model_accepts_loss_kwargs = False
+        if self.strategies:
+            self._attach_strategies()
+
+    @property
+    def _is_strategic(self) -> bool:
+        knobs = self._knobs
+        return bool(self.strategies) or (
+            knobs is not None and (knobs.lr_schedule is not None or not knobs.bias_correction)
+        )
+
+    def _check_optimizers(self) -> None:
+        if self._is_strategic and (self.optimizer is not None or self.lr_scheduler is not None):
+            raise ValueError(
+                "optimizers=(...) was given, but the strategies make the parameter groups and the schedule: pass "
+                "optimizer_cls_and_kwargs=(cls, kwargs) for another optimizer."
+            )
+
+    # --- Strategies and the model ---
+
+    @property
+    def layer_map(self) -> LayerMap:
+        """Depths of the model being trained."""
+        if self._attached_model is not self.model:
+            self._attach_strategies()
+        return self._layer_map
+
+    def _attach_strategies(self) -> None:
+        self._layer_map, self._attached_model = LayerMap.from_model(self.model), self.model
+        for strategy in self.strategies:
+            strategy.attach(self.args, self._layer_map)
+
+    def _prepare_model_once(self) -> None:
+        """Strategies change the model before the first step of a training; a resumed one has it in its weights."""
+        if self.state.global_step == 0 and self._prepared_model is not self.model:
+            self._prepared_model = self.model
+            for strategy in self.strategies:
+                strategy.prepare_model(self.model, self.layer_map)
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs):
+        """`Trainer.train`, after the plan was made, printed, and compared with the checkpoint's."""
+        checkpoint = resume_from_checkpoint
+        if checkpoint is True:
+            checkpoint = get_last_checkpoint(self.args.output_dir)
+        if self._is_strategic:
+            self._plan = self.plan()
+            if self.is_world_process_zero() and not self.args.disable_tqdm:
+                Console(stderr=True).print(self._plan.table())
+        if checkpoint:
+            self._check_checkpoint(checkpoint)
+        return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    # --- Plan ---
+
+    def plan(self) -> Plan:
+        """What `train` will do, without doing it.
+
+        Returns:
+            `Plan`: with `.table()` for a terminal, `.to_dict()`, `.save(path)` and `.fingerprint`.
+
+        Raises:
+            ValueError: no training data, or phases that do not fit the training.
+        """
+        if self.train_dataset is None:
+            raise ValueError("A plan needs the length of the training: give the trainer a train_dataset.")
+        with torch.random.fork_rng(devices=[]):  # a dataloader may draw a seed
+            numbers = self.set_initial_training_values(self.args, self.get_train_dataloader())
+        epochs, steps_per_epoch, _, _, global_batch, _, total_steps = numbers
+        length = TrainingLength(total_steps, steps_per_epoch)
+        layer_map = self.layer_map
+        return make_plan(
+            model=self._model_facts(),
+            training={
+                "total_steps": total_steps,
+                "steps_per_epoch": steps_per_epoch,
+                "epochs": min(epochs, total_steps / steps_per_epoch),
+                "batch": {
+                    "per_device": self.args.per_device_train_batch_size,
+                    "accumulation": self.args.gradient_accumulation_steps,
+                    "processes": self.args.world_size,
+                    "global": global_batch,
+                },
+                "optimizer": self._optimizer_name(),
+                "schedule": self._schedule_name(total_steps),
+                "seed": self.args.seed,
+            },
+            layer_map=layer_map,
+            groups=self._groups(self.model),
+            strategies=self.strategies,
+            phases=[phase for strategy in self.strategies for phase in strategy.phases(length)],
+            factor_at=self._factor_at(total_steps),
+            reinitialised={d for s in self.strategies if isinstance(s, ReinitTopLayers) for d in s.depths(layer_map)},
+        )
+
+    def _model_facts(self) -> dict[str, Any]:
+        return {
+            "class": type(self.accelerator.unwrap_model(self.model)).__name__,
+            "name": getattr(self.model.config, "_name_or_path", ""),
+            "blocks": self.layer_map.num_blocks,
+            "shared_blocks": self.layer_map.shared_blocks,
+            "parameters": sum(p.numel() for p in self.model.parameters()),
+        }
+
+    def _optimizer_name(self) -> str:
+        cls, _ = self._optimizer_cls_and_kwargs(self.model)
+        return f"{cls.__name__}{' (no bias correction)' if cls is BertAdam else ''}" + (
+            f", weight decay {self.args.weight_decay:g}" if self.args.weight_decay else ""
+        )
+
+    def _schedule_name(self, total_steps: int) -> str:
+        if self._knobs is not None and self._knobs.lr_schedule is not None:
+            return make_schedule(self._knobs, total_steps).describe()
+        warmup = self.args.get_warmup_steps(total_steps)
+        return str(self.args.lr_scheduler_type.value) + (f", warm-up {warmup} steps" if warmup else "")
+
+    def _factor_at(self, total_steps: int):
+        if self._knobs is not None and self._knobs.lr_schedule is not None:
+            return make_schedule(self._knobs, total_steps)
+        idle = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        scheduler = get_scheduler(
+            self.args.lr_scheduler_type,
+            optimizer=idle,
+            num_warmup_steps=self.args.get_warmup_steps(total_steps),
+            num_training_steps=total_steps,
+            scheduler_specific_kwargs=self.args.lr_scheduler_kwargs,
+        )
+        return scheduler.lr_lambdas[0] if isinstance(scheduler, torch.optim.lr_scheduler.LambdaLR) else None
+
+    # --- Optimizer and schedule ---
+
+    def _groups(self, model) -> list[ParameterGroup]:
+        groups = build_groups(
+            self.layer_map,
+            self.get_decay_parameter_names(model),
+            self.args.learning_rate,
+            self.args.weight_decay,
+        )
+        for strategy in self.strategies:
+            strategy.adjust_groups(groups, self.layer_map)
+        check_complete(groups, model)
+        return groups
+
+    def _optimizer_cls_and_kwargs(self, model) -> tuple[type, dict[str, Any]]:
+        cls, kwargs = self.optimizer_cls_and_kwargs or self.get_optimizer_cls_and_kwargs(self.args, model)
+        if self._knobs is not None and not self._knobs.bias_correction:
+            return BertAdam, {**kwargs, "max_norm_per_tensor": self._knobs.max_grad_norm_per_tensor}
+        return cls, kwargs
+
+    def create_optimizer(self, model=None):
+        """Prepare the model, build the groups by depth, and let Trainer make its optimizer of them."""
+        self._prepare_model_once()
+        if self.optimizer is not None or not self._is_strategic:
+            return super().create_optimizer(model)
+        trained = self.model if model is None else model
+        cls, kwargs = self._optimizer_cls_and_kwargs(trained)
+        groups = [group.for_optimizer() for group in self._groups(trained)]
+        if not (isinstance(cls, type) and issubclass(cls, torch.optim.Optimizer)) or "optimizer_dict" in kwargs:
+            raise ValueError(
+                f"optim={str(self.args.optim)!r} builds parameter groups of its own, which the strategies would "
+                "lose: choose an optimizer that takes groups, such as adamw_torch_fused."
+            )
+        given = self.optimizer_cls_and_kwargs
+        self.optimizer_cls_and_kwargs = (cls, {**kwargs, "params": groups})
+        try:
+            optimizer = super().create_optimizer(model)
+        finally:
+            self.optimizer_cls_and_kwargs = given
+        if len(optimizer.param_groups) != len(groups):
+            raise ValueError(
+                f"The strategies ask for {len(groups)} parameter groups, the optimizer has "
+                f"{len(optimizer.param_groups)}: the create_optimizer of {type(self).__name__} ignores "
+                "optimizer_cls_and_kwargs."
+            )
+        return optimizer
+
+    def create_scheduler(self, num_training_steps: int, optimizer=None):
+        """The schedule of `lr_schedule`, or Trainer's own."""
+        if self._knobs is None or self._knobs.lr_schedule is None or self.lr_scheduler is not None:
+            return super().create_scheduler(num_training_steps, optimizer)
+        schedule = make_schedule(self._knobs, num_training_steps)
+        self.lr_scheduler = make_scheduler(self.optimizer if optimizer is None else optimizer, schedule)
+        self._created_lr_scheduler = True  # as Trainer marks its own: made anew by a second train()
+        return self.lr_scheduler
+
+    def log(self, logs: dict[str, float], *args, **kwargs) -> None:
+        """Log the rate of every depth beside Trainer's one rate, which is the head's; 0 where frozen."""
+        if "learning_rate" in logs and self.strategies:
+            peaks = self.optimizer.param_groups
+            for group in peaks:
+                trains = any(p.requires_grad for p in group["params"])
+                rate = logs["learning_rate"] * group["initial_lr"] / peaks[0]["initial_lr"] * trains
+                name = self.layer_map.name_of(group["depth"]).replace(" ", "_")
+                logs[f"learning_rate/{name}"] = max(rate, logs.get(f"learning_rate/{name}", 0.0))
+        super().log(logs, *args, **kwargs)
+
+    # --- Loss ---
+
+    def _needs_loss_weights(self) -> bool:
+        """Whether losses must be weighted by us: causal language models and `compute_loss_func` do it themselves."""
+        several = self.args.gradient_accumulation_steps * self.args.world_size * max(1, self.args.n_gpu) > 1
+        own = self.compute_loss_func is not None or getattr(self.model, "loss_type", None) == "ForCausalLM"
+        return several and not own
+
+    def get_batch_samples(self, epoch_iterator, num_batches, device):
+        """Also count the labels of the whole step, over micro-batches and processes."""
+        batches, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
+        if self._weighs_losses and batches and "labels" in batches[0]:
+            items = sum(_count_labels(batch["labels"]) for batch in batches).to(device)
+            total = self.accelerator.gather(items).sum()
+            self._mean_items = total / (len(batches) * self.args.world_size)
+        return batches, num_items
+
+    def compute_loss(self, model, inputs, return_outputs: bool = False, **kwargs):
+        """Task loss plus the strategies' terms, weighted by the share of labels in this micro-batch."""
+        given = dict(inputs)  # label smoothing takes the labels out of `inputs`
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **kwargs)
+        if model.training:
+            for strategy in self.strategies:
+                term = strategy.loss_term(model, given, outputs)
+                loss = loss if term is None else loss + term
+            if self._mean_items is not None:
+                loss = loss * (_count_labels(given["labels"]) / self._mean_items)
+        return (loss, outputs) if return_outputs else loss
+
+    # --- Checkpoints ---
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        # private hook: `on_save` comes after the push and the rotation, too late for our state
+        super()._save_optimizer_and_scheduler(output_dir)
+        if self._plan is not None and self.args.should_save:
+            save_states(output_dir, self.strategies, self._plan.fingerprint)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        # private hook: the counterpart, after the optimizer was made and before on_train_begin
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None and self.strategies:
+            load_states(checkpoint, self.strategies)
+
+    def _check_checkpoint(self, checkpoint: str | os.PathLike) -> None:
+        """Refuse a checkpoint of another plan, showing the differences."""
+        if not Path(checkpoint, JSON_NAME).is_file():
+            if self.strategies:
+                raise ValueError(
+                    f"The checkpoint {str(checkpoint)!r} has no {JSON_NAME}: it was made without the strategies "
+                    f"{', '.join(s.name for s in self.strategies)}. Start a new run from its weights instead."
+                )
+            return
+        saved = read_json(checkpoint)["fingerprint"]
+        differing = differences(saved, {} if self._plan is None else self._plan.fingerprint)
+        if differing:
+            shown = "\n  ".join(differing[:12] + ["..."] * (len(differing) > 12))
+            raise ValueError(
+                f"The checkpoint {str(checkpoint)!r} was made by another plan:\n  {shown}\nResume with the settings "
+                "of the checkpoint, or start a new run from its weights in another output_dir."
+            )
+
+
+class StrategyTrainer(StrategyTrainerMixin, Trainer):
+    """`transformers.Trainer` with strategies; see `StrategyTrainerMixin`."""
+
+
+def _all_strategies(knobs: StrategyTrainingArguments | None, given: list[Strategy]) -> list[Strategy]:
+    strategies = ([] if knobs is None else make_strategies(knobs)) + list(given)
+    names = [strategy.name for strategy in strategies]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise ValueError(
+            f"{', '.join(doubled)} is there twice: a strategy comes either from the fields of "
+            "StrategyTrainingArguments or from strategies=[...], and once."
+        )
+    return strategies
+
+
+def _count_labels(labels: torch.Tensor) -> torch.Tensor:
+    return labels.ne(-100).sum()

@@ -1,0 +1,104 @@
+import pytest
+from transformers import TrainerCallback
+
+from hf_ftstrategies import EarlyStopping, EvenEvaluations, StrategyTrainer
+from tests.tiny import arguments, equal, rows, snapshot, tiny_bert
+
+
+class Steps(TrainerCallback):
+    def __init__(self):
+        self.evaluated, self.saved = [], []
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        self.evaluated.append(state.global_step)
+
+    def on_save(self, args, state, control, **kwargs):
+        self.saved.append(state.global_step)
+
+
+class Script(TrainerCallback):
+    def __init__(self, values):
+        self.values = list(values)
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        metrics["eval_score"] = self.values.pop(0)
+
+
+class StopAt(TrainerCallback):
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            control.should_training_stop = True
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 10, 12])
+@pytest.mark.parametrize("save_strategy", ["steps", "no"])
+def test_evenly_spaced_and_ending_with_the_last_step(tmp_path, count, save_strategy):
+    steps = Steps()
+    args = arguments(tmp_path, evaluations=count, save_strategy=save_strategy, num_train_epochs=2)
+    StrategyTrainer(tiny_bert(), args, train_dataset=rows(), eval_dataset=rows(8), callbacks=[steps]).train()
+    expected = sorted({-(-k * 12 // count) for k in range(1, count + 1)})
+    assert len(expected) == count
+    assert steps.evaluated == expected
+    assert steps.saved == (expected if save_strategy == "steps" else [])
+
+
+def test_more_evaluations_than_steps_means_every_step():
+    assert [EvenEvaluations(10).is_due(step, 4) for step in range(1, 5)] == [True] * 4
+
+
+def stopping(folder, scores, resume=None, stop=None, patience=2):
+    args = arguments(
+        folder,
+        num_train_epochs=3,
+        evaluations=18,
+        save_strategy="steps",
+        early_stopping_patience=patience,
+        metric_for_best_model="score",
+        load_best_model_at_end=True,
+    )
+    callbacks = [] if stop is None else [StopAt(stop)]
+    trainer = StrategyTrainer(tiny_bert(), args, train_dataset=rows(), eval_dataset=rows(8), callbacks=callbacks)
+    trainer.callback_handler.callbacks.insert(0, Script(scores))
+    trainer.train(resume_from_checkpoint=resume)
+    return trainer
+
+
+SCORES = [0.1, 0.2, 0.15, 0.3, 0.3, 0.29, *[0.0] * 20]  # best at 4, stop after 6
+
+
+def test_stops_and_keeps_the_best(tmp_path):
+    trainer = stopping(tmp_path, SCORES)
+    assert trainer.state.global_step == 6
+    assert trainer.state.best_model_checkpoint.endswith("checkpoint-4")
+
+
+@pytest.mark.parametrize("cut", [3, 5])
+def test_patience_survives_a_resume(tmp_path, cut):
+    straight = stopping(tmp_path / "straight", SCORES)
+    stopping(tmp_path / "cut", SCORES, stop=cut)
+    resumed = stopping(tmp_path / "cut", SCORES[cut:], resume=True)
+    assert resumed.state.global_step == straight.state.global_step == 6
+    assert equal(snapshot(straight.model), snapshot(resumed.model))
+
+
+def test_a_stopped_run_is_not_resumed(tmp_path):
+    stopping(tmp_path, SCORES)
+    with pytest.raises(ValueError, match=r"stopped early at step 6 .*checkpoint-4"):
+        stopping(tmp_path, SCORES, resume=True)
+
+
+def test_refuses(tmp_path):
+    with pytest.raises(ValueError, match="evaluations is 0"):
+        arguments(tmp_path, evaluations=0)
+    with pytest.raises(ValueError, match="give only one of them"):
+        arguments(tmp_path, evaluations=3, eval_strategy="epoch")
+    with pytest.raises(ValueError, match="early_stopping_patience is 0"):
+        arguments(tmp_path, early_stopping_patience=0)
+    with pytest.raises(ValueError, match="needs metric_for_best_model"):
+        StrategyTrainer(tiny_bert(), arguments(tmp_path, early_stopping_patience=2), train_dataset=rows())
+    with pytest.raises(ValueError, match="eval_strategy='steps'"):
+        StrategyTrainer(tiny_bert(), arguments(tmp_path), strategies=[EvenEvaluations(3)], train_dataset=rows())
+    assert EarlyStopping(1).state_dict()["waited"] == 0
