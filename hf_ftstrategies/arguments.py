@@ -27,7 +27,8 @@ class StrategyTrainingArguments(TrainingArguments):
             next below; 1.0 = off. ULMFiT: 1 / 2.6; Sun et al. 2019: 0.95.
         layer_decay_style (`str`, *optional*, defaults to `"sun"`): `"sun"`, `"sun_code"` or `"zhang"`.
         head_learning_rate (`float`, *optional*): Rate of pooler and head instead of `learning_rate`.
-        lr_schedule (`str`, *optional*): `"slanted_triangular"`, `"bert_linear"`, or None for Trainer's own.
+        lr_schedule (`str`, *optional*): `"slanted_triangular"`, `"bert_linear"`, or None (also `"none"`) for
+            Trainer's own.
         stlr_cut_fraction (`float`, *optional*, defaults to 0.1): Fraction of training in which the slanted
             triangular rate rises.
         stlr_ratio (`float`, *optional*, defaults to 32): Peak over lowest slanted triangular rate.
@@ -58,7 +59,7 @@ class StrategyTrainingArguments(TrainingArguments):
     head_learning_rate: float | None = _knob(None, "Learning rate of pooler and head (Zhang et al. 2021).")
     lr_schedule: str | None = _knob(
         None,
-        "slanted_triangular (Howard & Ruder 2018) or bert_linear (Devlin et al. 2018); empty = Trainer's.",
+        "slanted_triangular (Howard & Ruder 2018), bert_linear (Devlin et al. 2018), or none for Trainer's own.",
     )
     stlr_cut_fraction: float = _knob(0.1, "Fraction of training in which the slanted triangular rate rises.")
     stlr_ratio: float = _knob(32, "Peak over lowest slanted triangular rate.")
@@ -86,6 +87,8 @@ class StrategyTrainingArguments(TrainingArguments):
         return super().__new__(cls)
 
     def __post_init__(self):
+        if self.lr_schedule == "none":  # how a command line takes a preset back
+            self.lr_schedule = None
         if self.evaluations is not None:
             self._evaluate_evenly()
         make_strategies(self)

@@ -74,7 +74,7 @@ class Plan:
         table = Table(title="Plan", caption="\n".join(caption), caption_justify="left", title_justify="left")
         for header in ("part", "parameters", "peak rate", "decay"):
             table.add_column(header, justify="left" if header == "part" else "right", no_wrap=True)
-        table.add_column(f"frozen · trained █, step 0 to {training['total_steps']}", no_wrap=True)
+        table.add_column(f"trains █, of {training['total_steps']} steps", no_wrap=True)
         for row in self.depths:
             name = row["name"] + (" (re-init)" if row["reinitialised"] else "")
             rate = f"{row['learning_rate']:.3g}" if any(row["trained_in"]) else "-"

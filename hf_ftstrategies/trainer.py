@@ -98,7 +98,12 @@ class StrategyTrainerMixin:
                 Console(stderr=True).print(self._plan.table())
         if checkpoint:
             self._check_checkpoint(checkpoint)
-        return super().train(resume_from_checkpoint, *args, **kwargs)
+        try:
+            return super().train(resume_from_checkpoint, *args, **kwargs)
+        except BaseException:  # Ctrl-C too: what is frozen now must not stay frozen in the next training
+            for strategy in self.strategies:
+                strategy.on_train_end(self.args, self.state, self.control)
+            raise
 
     # --- Plan ---
 

@@ -210,9 +210,7 @@ class LayerMap:
         bare_name = _bare(param_name)
         if bare_name not in self._places:
             model = type(self._model).__name__
-            raise ValueError(
-                f"{model} has no parameter '{param_name}'.{did_you_mean(bare_name, self._places)}"
-            )
+            raise ValueError(f"{model} has no parameter '{param_name}'.{did_you_mean(bare_name, self._places)}")
         return self._places[bare_name]
 
     def _check_depth(self, depth: int) -> None:
@@ -251,9 +249,7 @@ def _find_blocks(base: PreTrainedModel) -> tuple[str, nn.ModuleList]:
     """Return the path and the list of the blocks."""
     lists = {name: module for name, module in base.named_modules() if isinstance(module, nn.ModuleList)}
     outermost = {
-        name: modules
-        for name, modules in lists.items()
-        if not any(name.startswith(f"{other}.") for other in lists)
+        name: modules for name, modules in lists.items() if not any(name.startswith(f"{other}.") for other in lists)
     }
     found = ", ".join(f"'{name}' ({len(modules)})" for name, modules in outermost.items()) or "none"
     if base.config.is_encoder_decoder:
@@ -308,9 +304,7 @@ def _part_of_child(name: str, siblings: dict[str, nn.Module], after_blocks: bool
     )
 
 
-def _places_by_name(
-    model: nn.Module, core: nn.Module, place_of: dict[nn.Parameter, _Place]
-) -> dict[str, _Place]:
+def _places_by_name(model: nn.Module, core: nn.Module, place_of: dict[nn.Parameter, _Place]) -> dict[str, _Place]:
     """Return the places by bare name, also for the second names of tied weights."""
     strays = [name for name, parameter in model.named_parameters() if parameter not in place_of]
     if strays:

@@ -138,7 +138,7 @@ def parse_every(text: str | int | float) -> str | int | float:
         number = 0.0
     if 0 < number < 1:
         return number
-    if number >= 1 and number == int(number):
+    if number >= 1 and number.is_integer():  # inf is none
         return int(number)
     raise ValueError(
         f'unfreeze_every is {text!r}: give "epoch", a whole number of optimizer steps, or a fraction of the '

@@ -145,8 +145,9 @@ def write_schedule(mode: str, layer_map: LayerMap, path: str | Path) -> None:
         raise ValueError(f"{str(path)!r} exists: choose another name, or remove it.")
     lines = [
         f"# Unfreezing schedule {mode!r}: {layer_map.num_blocks} blocks.",
-        f"# train: depths (0 = embeddings, 1 to {layer_map.num_blocks} = blocks, {layer_map.head_depth} = pooler and",
-        "#   head), part names, patterns of parameter names (shell style), or all.",
+        f"# train: depths (0 = embeddings, 1 to {layer_map.num_blocks} = blocks, {layer_map.head_depth} = pooler "
+        "and head), part names,",
+        "#   patterns of parameter names (shell style), or all.",
         "# until: {epoch: N} or {step: N}, counted from the start of the training, and/or",
         "#   {early_stop: {metric: accuracy, patience: 2}}, which ends the phase with its best weights.",
         "phases:",

@@ -65,13 +65,16 @@ class ReinitTopLayers(Strategy):
             )
         if self.pooler and layer_map.pooler is None:
             raise ValueError("reinit_pooler is set, but this model has no pooler: leave it out.")
-        frozen = [
-            n for d in self.depths(layer_map) for n, p in layer_map.parameters_at(d).items() if not p.requires_grad
-        ]
+        drawn = {n: p for d in self.depths(layer_map) for n, p in layer_map.parameters_at(d).items()}
+        if self.pooler is not False:
+            top = layer_map.parameters_at(layer_map.head_depth)
+            drawn |= {n: p for n, p in top.items() if layer_map.part_of(n) == "pooler"}
+        frozen = [n for n, p in drawn.items() if not p.requires_grad]
         if frozen:
             raise ValueError(
-                f"reinit_layers is {self.layers}, but {len(frozen)} parameters of these blocks do not train "
-                f"(requires_grad is False, first {frozen[0]!r}; PEFT?): they would stay random. Leave it at 0."
+                f"reinit_layers is {self.layers}, reinit_pooler {self.pooler}, but {len(frozen)} parameters of these "
+                f"parts do not train (requires_grad is False, first {frozen[0]!r}; PEFT?): they would stay random. "
+                "Leave it out."
             )
 
     def attach(self, args, layer_map: LayerMap) -> None:

@@ -109,11 +109,20 @@ class GradualUnfreezing(Strategy):
 
     def phases(self, length: TrainingLength) -> list[Phase]:
         """The phases with their ends in steps; raises where they do not fit the training."""
+        trainable = set(self._trainable or self._requiring_grad())
         if self._file is not None:
             phases = resolve_schedule(self._file, self.layer_map, length.steps_per_epoch, self.mode)
         else:
             phases = built_in_phases(self.mode, self.layer_map)
+            # PEFT freezes the embeddings, often the head: no phase in which nothing but these would train
+            phases = [p for p in phases if p.trains & trainable] or phases
             phases = with_even_ends(phases, self.every, length.total_steps, length.steps_per_epoch)
+        idle = [p.name for p in phases if not p.trains & trainable]
+        if idle:
+            raise ValueError(
+                f"unfreezing={self.mode!r}: phase {idle[0]!r} trains nothing, all its parameters have requires_grad="
+                "False from the start. PEFT trains a head with modules_to_save=['classifier']."
+            )
         check_ends(phases, length.total_steps, length.steps_per_epoch, f"unfreezing={self.mode!r}")
         return phases
 
@@ -124,10 +133,8 @@ class GradualUnfreezing(Strategy):
         super().on_train_begin(args, state, control, model=model, **kwargs)
         batches = len(train_dataloader) if hasattr(train_dataloader, "__len__") else state.max_steps
         steps_per_epoch = -(-batches // args.gradient_accumulation_steps)
+        self._trainable = self._requiring_grad()
         self._phases = self.phases(TrainingLength(state.max_steps, steps_per_epoch))
-        depths = range(self.layer_map.head_depth + 1)
-        named = {n: p for depth in depths for n, p in self.layer_map.parameters_at(depth).items()}
-        self._trainable = {n: p for n, p in named.items() if p.requires_grad}
         if state.global_step == 0:
             self._phase, self._best, self._waited, self._best_weights = 0, None, 0, {}
         if self.frozen_in_eval_mode:
@@ -181,6 +188,11 @@ class GradualUnfreezing(Strategy):
             hook.remove()
         self._trainable, self._frozen_versions, self._best_weights = {}, {}, {}
 
+    def _requiring_grad(self) -> dict[str, nn.Parameter]:
+        depths = range(self.layer_map.head_depth + 1)
+        named = {n: p for depth in depths for n, p in self.layer_map.parameters_at(depth).items()}
+        return {n: p for n, p in named.items() if p.requires_grad}
+
     def _phase_at(self, step: int, at_least: int | None = None) -> int:
         """The phase of a step: the first, from the current one on, whose end lies beyond it."""
         phase = self._phase if at_least is None else at_least
@@ -231,7 +243,9 @@ class GradualUnfreezing(Strategy):
         """For people."""
         if self._file is not None:
             return f"unfreezing by {self.mode} ({len(self._file)} phases)"
-        every = self.every if self.every == "epoch" else f"{self.every:g}{' steps' * (self.every >= 1)}"
+        every = "epoch"
+        if self.every != "epoch":
+            every = f"{self.every} steps" if self.every >= 1 else f"{self.every:g} of the training"
         return f"unfreezing {self.mode!r}" + ("" if self.mode in ("last", "head") else f", a phase every {every}")
 
 

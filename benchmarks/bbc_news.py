@@ -1,0 +1,105 @@
+"""BBC News: the recipe, its parts, and stock Trainer on the same rows, over several seeds.
+
+python -m benchmarks.bbc_news [--seeds 0 1 2] [--variants stock recipe ...]
+
+Writes benchmarks/results/bbc_news.json after every run; runs that are in it already are not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import tempfile
+import time
+from pathlib import Path
+
+from scipy import stats
+from transformers import DataCollatorWithPadding, Trainer
+
+from hf_ftstrategies.pipeline.fine_tuning import prepare_fine_tuning
+from hf_ftstrategies.pipeline.machine import hardware, versions
+from recipes.bbc_news import RECIPE
+
+RESULTS = Path(__file__).parent / "results" / "bbc_news.json"
+OFF = ["--layer_decay", "1.0", "--lr_schedule", "none", "--unfreezing", "none", "--reinit_layers", "0"]
+VARIANTS = {
+    "stock": OFF,
+    "layer decay 0.95": [*OFF, "--layer_decay", "0.95"],
+    "slanted triangular": [*OFF, "--lr_schedule", "slanted_triangular"],
+    "decay + triangular": [*OFF, "--layer_decay", "0.95", "--lr_schedule", "slanted_triangular"],
+    "decay + triangular + re-init 1": [
+        *OFF, "--layer_decay", "0.95", "--lr_schedule", "slanted_triangular", "--reinit_layers", "1",
+    ],
+    "decay + triangular + gradual 0.05": [
+        *OFF, "--layer_decay", "0.95", "--lr_schedule", "slanted_triangular",
+        "--unfreezing", "gradual", "--unfreeze_every", "0.05",
+    ],
+    "recipe": [],
+}  # fmt: skip
+
+
+def run(variant: str, seed: int) -> dict:
+    """Train and evaluate one variant with one seed."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--output_dir", folder, "--seed", str(seed), "--disable_tqdm", "True", *VARIANTS[variant]]
+        stage = prepare_fine_tuning(*RECIPE.parse(options))
+        if variant == "stock":
+            ours = stage.trainer
+            trainer = Trainer(
+                model=ours.model,
+                args=dataclasses.replace(ours.args, eval_strategy="epoch", save_strategy="epoch", evaluations=None),
+                train_dataset=ours.train_dataset,
+                eval_dataset=ours.eval_dataset,
+                processing_class=ours.processing_class,
+                data_collator=DataCollatorWithPadding(ours.processing_class),
+                compute_metrics=ours.compute_metrics,
+            )
+            stage = dataclasses.replace(stage, trainer=trainer)
+        begin = time.perf_counter()
+        stage.trainer.train()
+        seconds = time.perf_counter() - begin
+        metrics = stage.evaluate()["metrics"]
+    scores = {split: {name: metrics[split][name] for name in ("accuracy", "macro_f1", "loss")} for split in metrics}
+    facts = {"versions": versions(), "hardware": hardware(stage.args.device, 1)}
+    return {"variant": variant, "seed": seed, "train_seconds": seconds, **scores, **facts}
+
+
+def table(runs: list[dict]) -> str:
+    """Mean and spread of every variant, with the paired difference to stock."""
+    by_variant: dict[str, dict[int, float]] = {}
+    for one in runs:
+        by_variant.setdefault(one["variant"], {})[one["seed"]] = one["test"]["accuracy"]
+    stock = by_variant.get("stock", {})
+    lines = ["| variant | seeds | test accuracy | difference to stock (paired, p) |", "|---|---|---|---|"]
+    for variant, scores in by_variant.items():
+        values = list(scores.values())
+        spread = f" ± {stats.tstd(values):.4f}" if len(values) > 1 else ""
+        both = [seed for seed in scores if seed in stock]
+        differences = [scores[seed] - stock[seed] for seed in both]
+        shown = ""
+        if variant != "stock" and len(both) > 1:
+            p = stats.ttest_1samp(differences, 0).pvalue if any(differences) else 1.0
+            shown = f"{sum(differences) / len(both):+.4f} (p = {p:.2f})"
+        lines.append(f"| {variant} | {len(values)} | {sum(values) / len(values):.4f}{spread} | {shown} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    options = parser.parse_args()
+    runs = json.loads(RESULTS.read_text())["runs"] if RESULTS.exists() else []
+    for seed in options.seeds:
+        for variant in options.variants:
+            if any(one["variant"] == variant and one["seed"] == seed for one in runs):
+                continue
+            runs.append(run(variant, seed))
+            RESULTS.write_text(json.dumps({"command": "python -m benchmarks.bbc_news", "runs": runs}, indent=2) + "\n")
+            print(variant, seed, runs[-1]["test"]["accuracy"], flush=True)
+    print(table(runs))
+
+
+if __name__ == "__main__":
+    main()

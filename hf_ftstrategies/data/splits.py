@@ -1,0 +1,87 @@
+"""The splits of a run: those the data set has, cut from train where it has none, and subsets of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hf_ftstrategies.data.sampling import few_shot, stratified_split
+from hf_ftstrategies.data.sources import DatasetInfo
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
+
+VALIDATION_SHARE = 0.1
+TEST_SHARE = 0.2
+
+
+def make_splits(
+    dataset: DatasetDict,
+    info: DatasetInfo,
+    *,
+    train_rows: int | None = None,
+    validation_rows: int | None = None,
+    test_rows: int | None = None,
+    seed: int = 0,
+) -> tuple[dict[str, Dataset], list[str]]:
+    """Splits `train`, `validation` and, where labels of it are to be had, `test`.
+
+    Validation is never taken from test: a data set without it gives a stratified part of train, and one with
+    neither (a single file) a part for each. A labelled validation split without a labelled test split (GLUE)
+    stays the only evaluation.
+
+    Args:
+        dataset (`DatasetDict`), info (`DatasetInfo`): From `load_dataset_splits`.
+        train_rows, validation_rows, test_rows (`int`, *optional*): Rows to use; None = all there are, or a
+            tenth (validation) and a fifth (test) of train where they are cut from it.
+        seed (`int`, *optional*, defaults to 0): Of cuts and subsets.
+
+    Returns:
+        `tuple[dict[str, Dataset], list[str]]`: The splits, and a note on each that was cut or reduced.
+
+    Raises:
+        ValueError: no train split, or more rows asked for than there are.
+    """
+    labelled = {name: rows for name, rows in dataset.items() if name not in info.unlabelled}
+    if "train" not in labelled:
+        raise ValueError(f"{info.source} has the labelled splits {', '.join(labelled) or 'none'}, but no train split.")
+    wanted = {"validation": validation_rows, "test": test_rows, "train": train_rows}
+    missing = [name for name in ("validation", "test") if name not in labelled]
+    if missing == ["test"]:
+        missing = []
+        if test_rows is not None:
+            raise ValueError(f"test_rows is {test_rows}, but {info.source} has no labelled test split.")
+    splits, notes = _cut_from_train(labelled, wanted, missing, seed)
+    for name in ("train", "validation", "test"):
+        if name not in splits and name in labelled:
+            splits[name] = labelled[name]
+            if wanted[name] is not None and wanted[name] != len(labelled[name]):
+                splits[name] = _subset(labelled[name], name, wanted[name], seed)
+                notes.append(f"{name}: {wanted[name]:,} of {len(labelled[name]):,} rows, stratified, seed {seed}")
+    return {name: splits[name] for name in ("train", "validation", "test") if name in splits}, notes
+
+
+def _cut_from_train(
+    labelled: dict[str, Dataset], wanted: dict[str, int | None], missing: list[str], seed: int
+) -> tuple[dict[str, Dataset], list[str]]:
+    """Parts of train for the missing splits, and what is left of it for train."""
+    if not missing:
+        return {}, []
+    whole = labelled["train"]
+    share = {"validation": VALIDATION_SHARE, "test": TEST_SHARE}
+    sizes = {name: wanted[name] or max(1, round(share[name] * len(whole))) for name in missing}
+    left = len(whole) - sum(sizes.values())
+    sizes["train"] = wanted["train"] or left
+    if left < 1 or sizes["train"] > left:
+        asked = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
+        raise ValueError(f"The rows asked for ({asked}) are more than the {len(whole):,} that train has.")
+    parts = stratified_split(whole, sizes, seed)
+    notes = [f"{name}: {len(parts[name]):,} rows cut from train, stratified, seed {seed}" for name in missing]
+    if len(parts["train"]) < left:
+        notes.append(f"train: {len(parts['train']):,} of the remaining {left:,} rows, stratified, seed {seed}")
+    return parts, notes
+
+
+def _subset(rows: Dataset, name: str, count: int, seed: int) -> Dataset:
+    if count > len(rows):
+        raise ValueError(f"{name}_rows is {count:,}, but the split has {len(rows):,} rows.")
+    return few_shot(rows, count=count, seed=seed)

@@ -1,0 +1,1 @@
+"""Metrics, pictures and the report of a run."""

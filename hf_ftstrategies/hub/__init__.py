@@ -1,0 +1,1 @@
+"""Model cards for the Hub."""

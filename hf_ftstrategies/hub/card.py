@@ -1,0 +1,126 @@
+"""The model card of a run: README.md with the metadata that the Hugging Face Hub reads.
+
+Everything on the card comes from `results.json` and `plan.json`. Paths of the machine that trained the model
+do not belong on a public page: absolute ones are cut to their last part.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+from hf_ftstrategies.evaluation.plots import metric_label
+from hf_ftstrategies.evaluation.report import check_facts, headline, metric_names, template_environment
+
+TASK = "text-classification"
+# The Hub's ids of metrics that have another name here.
+HUB_METRICS = {
+    "macro_f1": "f1",
+    "multilabel_micro_f1": "f1",
+    "multilabel_macro_f1": "f1",
+    "pearson": "pearsonr",
+    "spearman": "spearmanr",
+}
+HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+# /a/b, ~/a, file:///a and C:\a\b, but neither URLs nor relative paths nor "and/or".
+ABSOLUTE_PATH = re.compile(
+    r"""(?<![\w/.~)\]-])(?:(?:file://|~|[A-Za-z]:)?/|[A-Za-z]:\\)(?:[^\s"'`\\/]+[\\/])*([^\s"'`\\/]+)[\\/]?"""
+)
+
+
+def write_card(
+    path: str | os.PathLike[str],
+    results: dict[str, Any],
+    plan: dict[str, Any],
+    base_model: str,
+    license: str | None = None,
+    language: str | None = None,
+) -> Path:
+    """Write the model card.
+
+    Args:
+        path (`str` or `PathLike`): file to write, usually `README.md` in the folder of the model.
+        results (`dict`): the contents of `results.json`. `results["dataset"]["hub_id"]`, *optional*, is the
+            id of the data set on the Hub; only with it the card links there.
+        plan (`dict`): the contents of `plan.json`.
+        base_model (`str`): Hub id of the model that was fine-tuned. A local folder is called by its last part
+            and left out of the metadata, which may hold Hub ids only.
+        license (`str`, *optional*): license id of the Hub, such as `apache-2.0`.
+        language (`str`, *optional*): ISO 639 code of the texts, such as `en`.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: facts are missing; they are named.
+    """
+    check_facts(results, plan)
+    results, plan = _without_paths(results), _without_paths(plan)
+    # A folder of that name is what from_pretrained would have loaded.
+    on_hub = HUB_ID.fullmatch(base_model) is not None and not Path(base_model).exists()
+    metadata = _metadata(results, plan, base_model if on_hub else None, license, language)
+    environment = template_environment(Path(__file__).parent, autoescape=False)
+    environment.filters["text"] = _text
+    body = environment.get_template("model_card.md.jinja").render(
+        results=results,
+        plan=plan,
+        headline=headline(results),
+        base_model=base_model if on_hub else re.split(r"[\\/]", base_model.rstrip("\\/"))[-1],
+        on_hub=on_hub,
+        license=license,
+    )
+    ModelCard(f"---\n{metadata.to_yaml()}\n---\n\n{body}").save(path)
+    return Path(path)
+
+
+def _metadata(results, plan, base_model, license, language) -> ModelCardData:
+    dataset = results["dataset"]
+    hub_id = dataset.get("hub_id")
+    names = [name for name in metric_names(results) if name != "loss"]
+    evaluations = [
+        EvalResult(
+            task_type=TASK,
+            task_name="Text Classification",
+            dataset_type=hub_id or re.sub(r"\W+", "_", dataset["name"].lower()).strip("_"),
+            dataset_name=dataset["name"],
+            dataset_split=split,
+            metric_type=HUB_METRICS.get(name, name),
+            metric_name=metric_label(name),
+            metric_value=round(scores[name], 6),
+        )
+        for split, scores in results["metrics"].items()
+        for name in names
+        if name in scores
+    ]
+    return ModelCardData(
+        language=language,
+        license=license,
+        library_name="transformers",
+        base_model=base_model,
+        datasets=[hub_id] if hub_id else None,
+        tags=["hf-ftstrategies", *(strategy["name"] for strategy in plan["strategies"])],
+        pipeline_tag=TASK,
+        metrics=list(dict.fromkeys(HUB_METRICS.get(name, name) for name in names)),
+        model_name=results["recipe"],
+        eval_results=evaluations,
+    )
+
+
+def _without_paths(value: Any) -> Any:
+    """Copy JSON-like facts with every absolute path in a string cut to its last part."""
+    if isinstance(value, dict):
+        return {key: _without_paths(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_paths(item) for item in value]
+    return ABSOLUTE_PATH.sub(r"\1", value) if isinstance(value, str) else value
+
+
+def _text(value: Any) -> str:
+    """Escape a fact, so that Markdown shows it as it is, in a table cell too."""
+    escaped = re.sub(r"([\\`*\[\]|])", r"\\\1", html.escape(str(value), quote=False))
+    return " ".join(escaped.split())

@@ -1,0 +1,1 @@
+"""The stages that a recipe is made of."""

@@ -1,0 +1,221 @@
+"""The fine-tuning stage: from names to a trained, evaluated, saved model."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from transformers import AutoTokenizer, DataCollatorWithPadding, PreTrainedTokenizerBase, set_seed
+from transformers.trainer_callback import ProgressCallback
+from transformers.trainer_utils import EvalPrediction, get_last_checkpoint
+from transformers.utils import logging as transformers_logging
+
+from hf_ftstrategies.arguments import StrategyTrainingArguments
+from hf_ftstrategies.data.sources import DatasetInfo, load_dataset_splits
+from hf_ftstrategies.data.splits import make_splits
+from hf_ftstrategies.data.tasks import get_task
+from hf_ftstrategies.evaluation.metrics import compute_metrics_for, per_class_scores
+from hf_ftstrategies.modeling.packaged import PretrainedSource, find_pretrained
+from hf_ftstrategies.pipeline.arguments import RunArguments
+from hf_ftstrategies.pipeline.machine import hardware, peak_memory_mib, versions
+from hf_ftstrategies.pipeline.progress import StageProgress
+from hf_ftstrategies.strategies.state_files import JSON_NAME, read_json
+from hf_ftstrategies.trainer import StrategyTrainer
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class FineTuning:
+    """A prepared fine-tuning: data read and tokenised, model loaded, trainer built, nothing trained.
+
+    Args:
+        run (`RunArguments`), args (`StrategyTrainingArguments`): As given.
+        source (`PretrainedSource`): Of the model.
+        info (`DatasetInfo`): Of the data set.
+        splits (`dict[str, Dataset]`): Tokenised.
+        notes (`list[str]`): What a reader of the results should know about the data.
+        trainer (`StrategyTrainer`): Ready to train.
+    """
+
+    run: RunArguments
+    args: StrategyTrainingArguments
+    source: PretrainedSource
+    info: DatasetInfo
+    splits: dict[str, Dataset]
+    notes: list[str]
+    trainer: StrategyTrainer
+
+    def train(self) -> float:
+        """Train, or go on from the last checkpoint. Returns the seconds it took."""
+        begin = time.perf_counter()
+        checkpoint = get_last_checkpoint(self.args.output_dir) if Path(self.args.output_dir).is_dir() else None
+        if not self.args.disable_tqdm:
+            self.trainer.remove_callback(ProgressCallback)
+            self.trainer.add_callback(StageProgress("fine-tuning", self.trainer.plan()))
+        if checkpoint is not None and _stopped_early(checkpoint):
+            self._load_best_of(checkpoint)
+        else:
+            if checkpoint is not None:
+                logger.warning("Resuming from %s.", checkpoint)
+            self.trainer.train(resume_from_checkpoint=checkpoint)
+        return time.perf_counter() - begin
+
+    def _load_best_of(self, checkpoint: str) -> None:
+        """Killed between the early stop and the end of the run: only the best weights are wanted."""
+        state = type(self.trainer.state).load_from_json(str(Path(checkpoint, "trainer_state.json")))
+        self.trainer.state = state
+        self.trainer._load_best_model()
+
+    def save_model(self, folder: str | Path) -> None:
+        """Write the model and its tokenizer, as any Transformers model."""
+        if self.trainer.is_world_process_zero():
+            model = self.trainer.accelerator.unwrap_model(self.trainer.model)
+            model.save_pretrained(folder)
+            self.trainer.processing_class.save_pretrained(folder)
+
+    def evaluate(self) -> dict[str, Any]:
+        """Metrics of every split but train, the confusion matrix of the last, and the majority baseline."""
+        facts: dict[str, Any] = {"metrics": {}}
+        names = list(self.info.label_names)
+        for split in [name for name in ("validation", "test") if name in self.splits]:
+            output = self.trainer.predict(self.splits[split], metric_key_prefix=split)
+            found = {m: output.metrics[f"{split}_{m}"] for m in ("loss", *self.info.metrics)}
+            logits = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
+            if get_task(self.info.task).label_kind == "class":
+                guesses = np.asarray(logits).argmax(-1)
+                found["per_class"] = per_class_scores(guesses, output.label_ids, names)
+                facts["confusion_matrix"] = _confusion(guesses, output.label_ids, len(names))
+            facts["metrics"][split] = found
+            facts["baseline"] = self._baseline(output.label_ids)
+        return facts
+
+    def _baseline(self, references: np.ndarray) -> dict[str, float]:
+        """What always giving the most frequent training label (or the mean) would get."""
+        outputs = get_task(self.info.task).baseline(self.splits["train"]["labels"], len(references))
+        score = compute_metrics_for(self.info.metrics, self.info.label_names)
+        return score(EvalPrediction(predictions=outputs, label_ids=references))
+
+    def facts(self) -> dict[str, Any]:
+        """What there is to know about the run besides its metrics."""
+        state = self.trainer.state
+        truncated = {name: float(np.mean(rows["truncated"])) for name, rows in self.splits.items()}
+        return {
+            "dataset": {
+                "name": self.info.name,
+                "labels": list(self.info.label_names),
+                "splits": {name: len(rows) for name, rows in self.splits.items()},
+                "truncated_share": truncated,
+                "metric": self.info.metric,
+                "notes": self.notes,
+            },
+            "model": self.source.hub_id,
+            "seed": self.args.seed,
+            "history": state.log_history,
+            "selected": {
+                "step": state.best_global_step or state.global_step,
+                "metric": self.args.metric_for_best_model.removeprefix("eval_"),
+                "value": state.best_metric,
+            },
+            "peak_memory_mib": peak_memory_mib(self.args.device),
+            "versions": versions(),
+            "hardware": hardware(self.args.device, self.args.world_size),
+        }
+
+
+def prepare_fine_tuning(run: RunArguments, args: StrategyTrainingArguments) -> FineTuning:
+    """Everything up to the first training step; whatever is wrong with the input is said here.
+
+    Args:
+        run (`RunArguments`): Model, data, splits and features.
+        args (`StrategyTrainingArguments`): Of the training; `output_dir` is where its checkpoints go.
+
+    Raises:
+        ValueError: before the model is loaded, where that is possible.
+    """
+    transformers_logging.set_verbosity_error()  # no load reports and advice; errors stay
+    transformers_logging.disable_progress_bar()  # of reading and writing weights
+    source = find_pretrained(run.model)
+    dataset, info = load_dataset_splits(
+        run.dataset,
+        data_root=run.data_root,
+        task=run.task,
+        text_column=run.text_column,
+        text_pair_column=run.text_pair_column,
+        label_column=run.label_column,
+        on_bad_rows=run.on_bad_rows,
+    )
+    splits, notes = make_splits(
+        dataset,
+        info,
+        train_rows=run.train_rows,
+        validation_rows=run.validation_rows,
+        test_rows=run.test_rows,
+        seed=run.split_seed,
+    )
+    tokenizer = _load(AutoTokenizer.from_pretrained, source, run.model)
+    splits = {name: _tokenise(rows, name, tokenizer, info, run) for name, rows in splits.items()}
+    set_seed(args.seed)  # the new head is drawn here
+    model = _load(lambda path: get_task(info.task).load_model(path, info), source, run.model)
+    args = _for_task(args, info.metric)
+    trainer = StrategyTrainer(
+        model,
+        args,
+        train_dataset=splits["train"],
+        eval_dataset=splits["validation"],
+        processing_class=tokenizer,
+        data_collator=DataCollatorWithPadding(tokenizer),
+        compute_metrics=compute_metrics_for(info.metrics, info.label_names),
+    )
+    return FineTuning(run, args, source, info, splits, [*notes, *info.findings], trainer)
+
+
+def _load(load, source: PretrainedSource, name: str):
+    try:
+        return load(source.path)
+    except OSError as error:
+        raise ValueError(f"The model {name!r} cannot be loaded: {str(error).splitlines()[0]}") from error
+
+
+def _tokenise(rows: Dataset, name: str, tokenizer: PreTrainedTokenizerBase, info: DatasetInfo, run: RunArguments):
+    return rows.map(
+        get_task(info.task).features,
+        batched=True,
+        remove_columns=rows.column_names,
+        desc=f"tokenise {name}",
+        fn_kwargs={
+            "tokenizer": tokenizer,
+            "info": info,
+            "max_length": run.max_length,
+            "strategy": run.truncation,
+            "head": run.truncation_head,
+        },
+    )
+
+
+def _for_task(args: StrategyTrainingArguments, metric: str) -> StrategyTrainingArguments:
+    """Select by the task's metric, unless another was chosen; Trainer's own default is "loss", not "eval_loss"."""
+    pin_memory = args.dataloader_pin_memory and args.device.type != "cpu"  # torch warns about it there
+    args = replace(args, dataloader_pin_memory=pin_memory)
+    if args.metric_for_best_model not in (None, "loss"):
+        return args
+    return replace(args, metric_for_best_model=metric, greater_is_better=True)
+
+
+def _confusion(predictions: np.ndarray, references: np.ndarray, labels: int) -> list[list[int]]:
+    matrix = np.zeros((labels, labels), dtype=int)
+    np.add.at(matrix, (references, predictions), 1)
+    return matrix.tolist()
+
+
+def _stopped_early(checkpoint: str) -> bool:
+    if not Path(checkpoint, JSON_NAME).is_file():
+        return False
+    return read_json(checkpoint)["states"].get("early_stopping", {}).get("stopped_at") is not None

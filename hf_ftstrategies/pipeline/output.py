@@ -1,0 +1,90 @@
+"""The output folder of a run: claimed before any compute, resumed by the same command, never overwritten."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from hf_ftstrategies.plan import differences
+
+MANIFEST = "manifest.json"
+CHECKPOINTS = "checkpoints"
+
+
+class OutputFolder:
+    """A folder that belongs to one run, by its manifest.
+
+    Args:
+        path (`str` or `Path`): The folder; made if it is not there.
+        settings (`dict`): Everything that must be equal when the run is resumed, as JSON values.
+
+    Raises:
+        ValueError: the folder holds something else, or a run with other settings; or it cannot be written.
+    """
+
+    def __init__(self, path: str | Path, settings: dict[str, Any]):
+        self.path = Path(path)
+        self._settings = json.loads(json.dumps(settings))
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"output_dir {str(path)!r} cannot be made: {error.strerror}.") from error
+        if not os.access(self.path, os.W_OK):
+            raise ValueError(f"output_dir {str(path)!r} cannot be written: no permission.")
+        self._status = self._claim()
+
+    def _claim(self) -> str:
+        manifest = self.path / MANIFEST
+        if not manifest.exists():
+            found = sorted(entry.name for entry in self.path.iterdir())
+            if found:
+                raise ValueError(
+                    f"output_dir {str(self.path)!r} is not empty ({', '.join(found[:3])}{', ...' * (len(found) > 3)}) "
+                    f"and holds no run of ours: choose another output_dir."
+                )
+            self._write("running")
+            return "running"
+        try:
+            content = json.loads(manifest.read_text(encoding="utf-8"))
+            saved, status = content["settings"], content["status"]
+        except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
+            raise ValueError(f"{str(manifest)!r} cannot be read ({error}): choose another output_dir.") from error
+        differing = differences(saved, self._settings)
+        if differing:
+            raise ValueError(
+                f"output_dir {str(self.path)!r} holds a run with other settings:\n  "
+                + "\n  ".join(line.replace("in the checkpoint", "there") for line in differing[:12])
+                + "\nRepeat its settings to resume it, or choose another output_dir."
+            )
+        return status
+
+    def _write(self, status: str) -> None:
+        content = json.dumps({"format": 1, "status": status, "settings": self._settings}, indent=2)
+        part = self.path / f"{MANIFEST}.part"
+        part.write_text(content + "\n", encoding="utf-8")
+        part.replace(self.path / MANIFEST)  # whole or not at all
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run has written everything."""
+        return self._status == "finished"
+
+    def finish(self) -> None:
+        """Say that the run has written everything."""
+        self._write("finished")
+        self._status = "finished"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the Trainer keeps its checkpoints."""
+        return self.path / CHECKPOINTS
+
+    def write_json(self, name: str, content: Any) -> None:
+        """Write a JSON file of the run."""
+        (self.path / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+    def read_json(self, name: str) -> Any:
+        """Read one back."""
+        return json.loads((self.path / name).read_text(encoding="utf-8"))

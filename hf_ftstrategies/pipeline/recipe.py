@@ -1,0 +1,161 @@
+"""Recipes: a data set, a model and presets with a name, runnable from a command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from transformers import HfArgumentParser
+
+from hf_ftstrategies.arguments import StrategyTrainingArguments
+from hf_ftstrategies.evaluation import plots
+from hf_ftstrategies.evaluation.report import format_summary, write_report
+from hf_ftstrategies.hub.card import write_card
+from hf_ftstrategies.pipeline.arguments import RunArguments
+from hf_ftstrategies.pipeline.fine_tuning import FineTuning, prepare_fine_tuning
+from hf_ftstrategies.pipeline.output import OutputFolder
+from hf_ftstrategies.suggest import did_you_mean
+
+# Fields that may differ between a run and its resumption: where and how loudly, not what.
+_FREE = ("output_dir", "data_root", "disable_tqdm", "run_name", "report_to", "dataloader_num_workers")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A published or own experiment as presets over the options of a run.
+
+    Args:
+        name (`str`): Also the folder below `outputs/`.
+        title (`str`): For people.
+        presets (`dict`): Values of fields of `RunArguments` and `StrategyTrainingArguments`.
+
+    Raises:
+        ValueError: a preset names no field.
+    """
+
+    name: str
+    title: str
+    presets: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self):
+        known = [f.name for cls in (RunArguments, StrategyTrainingArguments) for f in dataclasses.fields(cls)]
+        for preset in self.presets:
+            if preset not in known:
+                raise ValueError(f"Recipe {self.name!r}: {preset!r} is no option.{did_you_mean(preset, known)}")
+
+    def parse(self, argv: Sequence[str]) -> tuple[RunArguments, StrategyTrainingArguments]:
+        """Read a command line over the presets.
+
+        Raises:
+            ValueError: an unknown option, or a value that an option does not take.
+        """
+        parser = HfArgumentParser((RunArguments, StrategyTrainingArguments), description=self.title, allow_abbrev=False)
+        parser.set_defaults(**{"output_dir": f"outputs/{self.name}", **self.presets})
+        run, args, rest = parser.parse_args_into_dataclasses(
+            list(argv), look_for_args_file=False, return_remaining_strings=True
+        )
+        if rest:
+            known = [option for action in parser._actions for option in action.option_strings]
+            raise ValueError(f"Unknown option {rest[0]!r}.{did_you_mean(rest[0], known)} --help lists all.")
+        return run, args
+
+    def settings(self, run: RunArguments, args: StrategyTrainingArguments) -> dict[str, Any]:
+        """What makes two runs the same run: all options that are not at their defaults."""
+        blank = StrategyTrainingArguments(output_dir=args.output_dir).to_dict()
+        training = {k: v for k, v in args.to_dict().items() if v != blank.get(k)}
+        chosen = {**dataclasses.asdict(run), **training}
+        return {"recipe": self.name, **{k: v for k, v in chosen.items() if k not in _FREE and not k.startswith("hub_")}}
+
+
+def main(recipe: Recipe, argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """Run a recipe: parse, claim the output folder, fine-tune, evaluate, write everything.
+
+    Args:
+        recipe (`Recipe`): What to run.
+        argv (`Sequence[str]`, *optional*): Options; `sys.argv` if None.
+
+    Returns:
+        `dict`: the contents of `results.json`.
+
+    Exits with status 2 and one line on bad input; `--debug` as the last option shows the traceback.
+    """
+    argv = sys.argv[1:] if argv is None else list(argv)
+    debug = argv[-1:] == ["--debug"]  # last and without a value: Transformers has an option of that name
+    try:
+        return run_recipe(recipe, argv[:-1] if debug else argv)
+    except ValueError as error:
+        if debug:
+            raise
+        Console(stderr=True).print(f"[bold red]error:[/] {_escape(error)}", highlight=False, soft_wrap=True)
+        raise SystemExit(2) from error
+
+
+def run_recipe(recipe: Recipe, argv: Sequence[str]) -> dict[str, Any]:
+    """`main` with errors as exceptions."""
+    begin = time.perf_counter()
+    run, args = recipe.parse(argv)
+    first = args.process_index == 0
+    output = OutputFolder(args.output_dir, recipe.settings(run, args)) if first else None
+    console = Console(quiet=not first)
+    if output is not None and output.is_finished:
+        console.print(f"{output.path} holds this run, finished; nothing to do.")
+        results = output.read_json("results.json")
+    else:
+        folder, args = Path(args.output_dir), dataclasses.replace(args, output_dir=f"{args.output_dir}/checkpoints")
+        stage = prepare_fine_tuning(run, args)
+        results = _run_stage(recipe, argv, stage, output, folder, begin)
+    console.print(format_summary(results))
+    console.print(f"Report: {Path(args.output_dir if output is None else output.path) / 'report.html'}")
+    return results
+
+
+def _run_stage(recipe: Recipe, argv, stage: FineTuning, output: OutputFolder | None, folder: Path, begin: float):
+    plan = stage.trainer.plan().to_dict()
+    plan["model"]["name"] = stage.source.hub_id
+    if output is not None:
+        output.write_json("plan.json", plan)
+    train_seconds = stage.train()
+    stage.save_model(folder)
+    evaluated = time.perf_counter()
+    scores = stage.evaluate()
+    done = time.perf_counter()
+    seconds = {"train_seconds": train_seconds, "evaluate_seconds": done - evaluated, "total_seconds": done - begin}
+    command = shlex.join(["accelerate", "launch", f"recipes/{recipe.name}.py", *argv])
+    results = {"recipe": recipe.name, "title": recipe.title, "command": command, "time": seconds}
+    results |= stage.facts() | scores
+    if output is not None:
+        write_outputs(output, results, plan, stage)
+    return results
+
+
+def write_outputs(output: OutputFolder, results: dict[str, Any], plan: dict[str, Any], stage: FineTuning) -> None:
+    """Write `results.json`, `report.html`, the pictures and the model card, and finish the folder.
+
+    Args:
+        output (`OutputFolder`): Of the run.
+        results (`dict`), plan (`dict`): The facts.
+        stage (`FineTuning`): For what the model was made from.
+    """
+    output.write_json("results.json", results)
+    write_report(output.path / "report.html", results, plan)
+    pictures = output.path / "pictures"
+    pictures.mkdir(exist_ok=True)
+    plots.save(plots.plot_plan(plan), pictures / "plan.png")
+    plots.save(plots.plot_learning_rates(plan), pictures / "learning_rates.png")
+    plots.save(plots.plot_loss(results["history"], plan["phases"], results["selected"]["step"]), pictures / "loss.png")
+    if "confusion_matrix" in results:
+        labels = results["dataset"]["labels"]
+        plots.save(plots.plot_confusion_matrix(results["confusion_matrix"], labels), pictures / "confusion_matrix.png")
+    write_card(output.path / "README.md", results, plan, stage.source.hub_id, stage.source.license)
+    output.finish()
+
+
+def _escape(error: Exception) -> str:
+    return str(error).replace("[", "\\[")

@@ -1,0 +1,9 @@
+import datasets
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _own_cache_and_no_data_root(tmp_path_factory, monkeypatch):
+    """Keep the user's `datasets` cache and data root out of the tests."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("datasets"))
+    monkeypatch.delenv("HF_FTSTRATEGIES_DATA", raising=False)

@@ -1,0 +1,115 @@
+import re
+
+import pytest
+from huggingface_hub import ModelCard
+
+from hf_ftstrategies.hub.card import write_card
+from tests.evaluation.facts import LABELS, plan, results
+
+BASE = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+def card(tmp_path, facts=None, the_plan=None, base_model=BASE, **options):
+    path = write_card(tmp_path / "README.md", facts or results(), the_plan or plan(True), base_model, **options)
+    return ModelCard.load(path)
+
+
+def test_metadata_is_what_the_hub_reads(tmp_path):
+    facts = results()
+    facts["dataset"]["hub_id"] = "SetFit/bbc-news"
+    data = card(tmp_path, facts, license="apache-2.0", language="en").data.to_dict()
+    assert data["base_model"] == BASE
+    assert data["license"] == "apache-2.0"
+    assert data["language"] == "en"
+    assert data["datasets"] == ["SetFit/bbc-news"]
+    assert data["pipeline_tag"] == "text-classification"
+    assert data["library_name"] == "transformers"
+    assert data["tags"] == ["hf-ftstrategies", "layerwise_lr", "reinit", "unfreezing"]
+    assert data["metrics"] == ["accuracy", "f1", "matthews_correlation"]
+
+
+def test_model_index_has_every_metric_with_task_and_dataset(tmp_path):
+    (index,) = card(tmp_path).data.to_dict()["model-index"]
+    assert [result["dataset"]["split"] for result in index["results"]] == ["validation", "test"]
+    for result, (_, scores) in zip(index["results"], results()["metrics"].items(), strict=True):
+        assert result["task"]["type"] == "text-classification"
+        assert result["dataset"]["name"] == "BBC News"
+        assert result["dataset"]["type"] == "bbc_news"
+        assert {metric["name"]: metric["value"] for metric in result["metrics"]} == {
+            "accuracy": scores["accuracy"],
+            "macro F1": scores["macro_f1"],
+            "Matthews correlation": scores["matthews_correlation"],
+        }
+
+
+def test_text_holds_the_facts(tmp_path):
+    facts, the_plan = results(), plan(True)
+    text = card(tmp_path, facts, the_plan).text
+    shown = [f"# {facts['title']}", "**Test accuracy 0.960**", "0.230", "AutoModelForSequenceClassification"]
+    shown += [facts["command"], "No license was stated", "recall 0.944", *LABELS, *facts["dataset"]["notes"]]
+    shown += [strategy["summary"] for strategy in the_plan["strategies"]]
+    assert [fact for fact in shown if fact not in text] == []
+
+
+def test_tables_are_whole(tmp_path):
+    facts = results()
+    facts["metrics"]["test"]["per_class"] = {'<b>&"|`x`\n': facts["metrics"]["test"]["per_class"]["sport"]}
+    text = card(tmp_path, facts).text
+    assert '| &lt;b&gt;&amp;"\\|\\`x\\` | 1.000 |' in text
+    blocks = re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE)
+    assert len(blocks) == 6
+    for block in blocks:
+        columns = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
+        assert len(columns) == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python /home/jane/run.py --out=/tmp/jane/out",
+        "python 'C:\\Users\\jane\\run.py' --out file:///home/jane/out/ --data ~/jane/data",
+        "HOME=/home/jane:/opt/jane/x python run.py",
+    ],
+)
+def test_no_local_paths(tmp_path, command):
+    facts, the_plan = results(), plan()
+    facts["command"] = command
+    facts["dataset"]["notes"] = ["Read from /home/jane/data/bbc."]
+    the_plan["strategies"][0]["settings"] = {"schedule": "/home/jane/schedule.yaml"}
+    written = card(tmp_path, facts, the_plan, base_model="/home/jane/models/mini/")
+    assert "Read from bbc." in written.text
+    assert "schedule = schedule.yaml" in written.text
+    assert re.search(r"jane/|jane\\|/home|/tmp|Users", str(written)) is None
+
+
+def test_relative_paths_addresses_and_fractions_stay(tmp_path):
+    facts = results()
+    facts["command"] = "python recipes/bbc.py --out ./out ../x https://hf.co/a/b and/or 1/2"
+    assert facts["command"] in card(tmp_path, facts).text
+
+
+@pytest.mark.parametrize("base_model", ["/models/mini", "./models/mini", "a/b/mini", "models/mini"])
+def test_a_local_base_model_is_no_hub_id(tmp_path, monkeypatch, base_model):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models/mini").mkdir(parents=True)
+    written = card(tmp_path, base_model=base_model)
+    assert written.data.base_model is None
+    assert "\nmini, fine-tuned on BBC News" in written.text
+
+
+def test_card_of_a_regression_without_strategies(tmp_path):
+    facts = results() | {"baseline": {}}
+    facts["metrics"] = {"test": {"spearman": 0.81, "loss": 0.6}}
+    facts["dataset"]["metric"] = "spearman"
+    facts["selected"] = {"step": 8, "metric": "spearman", "value": 0.82}
+    facts["dataset"] |= {"labels": [], "truncated_share": {}}
+    written = card(tmp_path, facts, plan() | {"strategies": []})
+    assert written.data.eval_results[0].metric_type == "spearmanr"
+    assert "**Test spearman 0.810**" in written.text
+    assert "stock Trainer" in written.text
+    assert "labels, also a text" not in written.text
+
+
+def test_missing_facts_are_named(tmp_path):
+    with pytest.raises(ValueError, match="results lack recipe"):
+        write_card(tmp_path / "README.md", {}, plan(), BASE)
