@@ -23,19 +23,16 @@ from recipes.bbc_news import RECIPE
 
 RESULTS = Path(__file__).parent / "results" / "bbc_news.json"
 OFF = ["--layer_decay", "1.0", "--lr_schedule", "none", "--unfreezing", "none", "--reinit_layers", "0"]
+SLOPE = [*OFF, "--layer_decay", "0.95", "--lr_schedule", "slanted_triangular"]
 VARIANTS = {
-    "stock": OFF,
-    "layer decay 0.95": [*OFF, "--layer_decay", "0.95"],
-    "slanted triangular": [*OFF, "--lr_schedule", "slanted_triangular"],
-    "decay + triangular": [*OFF, "--layer_decay", "0.95", "--lr_schedule", "slanted_triangular"],
-    "decay + triangular + re-init 1": [
-        *OFF, "--layer_decay", "0.95", "--lr_schedule", "slanted_triangular", "--reinit_layers", "1",
+    "stock, 1e-4": [*OFF, "--learning_rate", "1e-4"],
+    "stock, 3e-4": [*OFF, "--learning_rate", "3e-4"],
+    "decay + triangular, 1e-4": [*SLOPE, "--learning_rate", "1e-4"],
+    "decay + triangular, 3e-4": [*SLOPE, "--learning_rate", "3e-4"],
+    "decay + triangular + re-init 1, 3e-4": [*SLOPE, "--learning_rate", "3e-4", "--reinit_layers", "1"],
+    "decay + triangular + gradual, 3e-4": [
+        *SLOPE, "--learning_rate", "3e-4", "--unfreezing", "gradual", "--unfreeze_every", "0.05",
     ],
-    "decay + triangular + gradual 0.05": [
-        *OFF, "--layer_decay", "0.95", "--lr_schedule", "slanted_triangular",
-        "--unfreezing", "gradual", "--unfreeze_every", "0.05",
-    ],
-    "recipe": [],
 }  # fmt: skip
 
 
@@ -44,7 +41,7 @@ def run(variant: str, seed: int) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         options = ["--output_dir", folder, "--seed", str(seed), "--disable_tqdm", "True", *VARIANTS[variant]]
         stage = prepare_fine_tuning(*RECIPE.parse(options))
-        if variant == "stock":
+        if variant.startswith("stock"):
             ours = stage.trainer
             trainer = Trainer(
                 model=ours.model,
@@ -70,15 +67,15 @@ def table(runs: list[dict]) -> str:
     by_variant: dict[str, dict[int, float]] = {}
     for one in runs:
         by_variant.setdefault(one["variant"], {})[one["seed"]] = one["test"]["accuracy"]
-    stock = by_variant.get("stock", {})
-    lines = ["| variant | seeds | test accuracy | difference to stock (paired, p) |", "|---|---|---|---|"]
+    stock = by_variant.get("stock, 1e-4", {})
+    lines = ["| variant | seeds | test accuracy | difference to stock at 1e-4 (paired, p) |", "|---|---|---|---|"]
     for variant, scores in by_variant.items():
         values = list(scores.values())
         spread = f" ± {stats.tstd(values):.4f}" if len(values) > 1 else ""
         both = [seed for seed in scores if seed in stock]
         differences = [scores[seed] - stock[seed] for seed in both]
         shown = ""
-        if variant != "stock" and len(both) > 1:
+        if variant != "stock, 1e-4" and len(both) > 1:
             p = stats.ttest_1samp(differences, 0).pvalue if any(differences) else 1.0
             shown = f"{sum(differences) / len(both):+.4f} (p = {p:.2f})"
         lines.append(f"| {variant} | {len(values)} | {sum(values) / len(values):.4f}{spread} | {shown} |")

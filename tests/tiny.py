@@ -11,20 +11,18 @@ VOCAB, LABELS = 50, 3
 def tiny_bert(seed: int = 0, layers: int = 3, dropout: float = 0.1, **config) -> BertForSequenceClassification:
     """A BERT classifier of a few thousand parameters, the same for the same seed."""
     torch.manual_seed(seed)
-    return BertForSequenceClassification(
-        BertConfig(
-            vocab_size=VOCAB,
-            hidden_size=16,
-            num_hidden_layers=layers,
-            num_attention_heads=2,
-            intermediate_size=20,
-            max_position_embeddings=32,
-            num_labels=LABELS,
-            hidden_dropout_prob=dropout,
-            attention_probs_dropout_prob=dropout,
-            **config,
-        )
-    )
+    settings = {
+        "vocab_size": VOCAB,
+        "hidden_size": 16,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 2,
+        "intermediate_size": 20,
+        "max_position_embeddings": 32,
+        "num_labels": LABELS,
+        "hidden_dropout_prob": dropout,
+        "attention_probs_dropout_prob": dropout,
+    }
+    return BertForSequenceClassification(BertConfig(**{**settings, **config}))
 
 
 def loaded_bert(tmp_path, **kwargs) -> BertForSequenceClassification:

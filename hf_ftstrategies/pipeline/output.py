@@ -52,7 +52,9 @@ class OutputFolder:
         except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
             raise ValueError(f"{str(manifest)!r} cannot be read ({error}): choose another output_dir.") from error
         differing = differences(saved, self._settings)
-        if differing:
+        if differing and status == "running" and not any(self.checkpoints.glob("checkpoint-*")):
+            self._write("running")  # it never got as far as a checkpoint: nothing would be lost
+        elif differing:
             raise ValueError(
                 f"output_dir {str(self.path)!r} holds a run with other settings:\n  "
                 + "\n  ".join(line.replace("in the checkpoint", "there") for line in differing[:12])

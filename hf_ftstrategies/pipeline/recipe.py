@@ -112,7 +112,7 @@ def run_recipe(recipe: Recipe, argv: Sequence[str]) -> dict[str, Any]:
         stage = prepare_fine_tuning(run, args)
         results = _run_stage(recipe, argv, stage, output, folder, begin)
     console.print(format_summary(results))
-    console.print(f"Report: {Path(args.output_dir if output is None else output.path) / 'report.html'}")
+    console.print(f"Report: {Path(args.output_dir if output is None else output.path) / 'report.html'}", soft_wrap=True)
     return results
 
 

@@ -1,5 +1,8 @@
 import datasets
 import pytest
+import torch
+
+torch.set_num_threads(1)  # tiny models: more threads only wait for each other
 
 
 @pytest.fixture(autouse=True)

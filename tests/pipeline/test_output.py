@@ -1,0 +1,67 @@
+import json
+import os
+
+import pytest
+
+from hf_ftstrategies.pipeline.output import OutputFolder
+
+SETTINGS = {"layer_decay": 0.9, "rows": [1, 2]}
+
+
+def test_claimed_resumed_finished(tmp_path):
+    folder = OutputFolder(tmp_path / "a" / "b", SETTINGS)
+    assert not folder.is_finished
+    assert not OutputFolder(tmp_path / "a" / "b", SETTINGS).is_finished
+    folder.write_json("results.json", {"x": 1})
+    folder.finish()
+    again = OutputFolder(tmp_path / "a" / "b", SETTINGS)
+    assert again.is_finished
+    assert again.read_json("results.json") == {"x": 1}
+
+
+def test_another_run_is_not_touched(tmp_path):
+    (OutputFolder(tmp_path, SETTINGS).checkpoints / "checkpoint-1").mkdir(parents=True)
+    before = (tmp_path / "manifest.json").read_bytes()
+    with pytest.raises(ValueError, match=r"layer_decay: 0\.9 there, 0\.8 now"):
+        OutputFolder(tmp_path, {**SETTINGS, "layer_decay": 0.8})
+    assert (tmp_path / "manifest.json").read_bytes() == before
+
+
+def test_a_run_without_a_checkpoint_may_be_replaced(tmp_path):
+    OutputFolder(tmp_path, SETTINGS)
+    OutputFolder(tmp_path, {**SETTINGS, "layer_decay": 0.8})
+    assert json.loads((tmp_path / "manifest.json").read_text())["settings"]["layer_decay"] == 0.8
+
+
+def test_something_else_is_not_touched(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(ValueError, match=r"not empty \(thesis\.tex\)"):
+        OutputFolder(tmp_path, SETTINGS)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"settings": {}}', "\x00"])
+def test_a_torn_manifest(tmp_path, content):
+    (tmp_path / "manifest.json").write_text(content)
+    with pytest.raises(ValueError, match="cannot be read"):
+        OutputFolder(tmp_path, SETTINGS)
+
+
+def test_a_file_in_the_way(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="cannot be made"):
+        OutputFolder(tmp_path / "file", SETTINGS)
+    with pytest.raises(ValueError, match="cannot be made"):
+        OutputFolder(tmp_path / "file" / "below", SETTINGS)
+
+
+def test_no_permission(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)  # root may write anywhere
+    with pytest.raises(ValueError, match="no permission"):
+        OutputFolder(tmp_path, SETTINGS)
+
+
+def test_settings_are_compared_as_json(tmp_path):
+    OutputFolder(tmp_path, {"pair": (1, 2)})
+    assert json.loads((tmp_path / "manifest.json").read_text())["settings"] == {"pair": [1, 2]}
+    OutputFolder(tmp_path, {"pair": [1, 2]})

@@ -1,0 +1,171 @@
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, TrainerCallback
+
+from hf_ftstrategies.data.truncation import encode_batch
+from hf_ftstrategies.pipeline import fine_tuning
+from hf_ftstrategies.pipeline.recipe import Recipe, main, run_recipe
+from tests.pipeline.tiny_run import TOPICS, recipe
+from tests.tiny import equal, snapshot
+
+FILES = ["README.md", "config.json", "manifest.json", "model.safetensors", "plan.json", "report.html", "results.json"]
+
+
+def load(folder):
+    return AutoModelForSequenceClassification.from_pretrained(folder)
+
+
+def test_a_recipe_leaves_everything(tmp_path, capsys):
+    results = run_recipe(recipe(tmp_path), [])
+    out = tmp_path / "out"
+    assert {path.name for path in out.iterdir()} >= {*FILES, "tokenizer.json", "pictures"}
+    assert len(list((out / "pictures").glob("*.png"))) == 4
+    assert results == json.loads((out / "results.json").read_text())
+    assert results["metrics"]["test"]["accuracy"] > results["baseline"]["accuracy"] + 0.2
+    assert results["baseline"]["accuracy"] == pytest.approx(1 / 3, abs=0.06)
+    assert results["dataset"]["splits"] == {"train": 63, "validation": 9, "test": 18}
+    assert sum(map(sum, results["confusion_matrix"])) == 18
+    assert "accuracy" in capsys.readouterr().out
+
+
+def test_the_saved_model_gives_the_reported_accuracy(tmp_path):
+    """Counted again by hand: stock model class, its tokenizer, the test rows, no package in between."""
+    results = run_recipe(recipe(tmp_path), [])
+    run, args = recipe_of(tmp_path).parse([])
+    test = fine_tuning.prepare_fine_tuning(run, args).splits["test"]
+    model, tokenizer = load(tmp_path / "out"), AutoTokenizer.from_pretrained(tmp_path / "out")
+    texts = [tokenizer.decode(ids, skip_special_tokens=True) for ids in test["input_ids"]]
+    batch = encode_batch(tokenizer, texts, max_length=16, head=4)
+    logits = model(torch.tensor(batch["input_ids"])).logits
+    accuracy = (logits.argmax(-1) == torch.tensor(test["labels"])).float().mean().item()
+    assert accuracy == pytest.approx(results["metrics"]["test"]["accuracy"])
+    assert model.config.id2label == dict(enumerate(TOPICS))
+
+
+def recipe_of(tmp_path):
+    return Recipe("tiny", "Tiny topics", {**recipe(tmp_path).presets, "output_dir": str(tmp_path / "other")})
+
+
+class Killed(Exception):
+    pass
+
+
+class KillAt(TrainerCallback):
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            raise Killed
+
+
+@pytest.mark.parametrize("step", [3, 9, 20, 31])
+def test_the_same_command_resumes_to_equal_bits(tmp_path, monkeypatch, step):
+    straight = run_recipe(recipe(tmp_path, output_dir=str(tmp_path / "straight")), [])
+    killed = recipe(tmp_path)
+    prepare = fine_tuning.prepare_fine_tuning
+
+    def and_kill(run, args):
+        stage = prepare(run, args)
+        stage.trainer.add_callback(KillAt(step))
+        return stage
+
+    monkeypatch.setattr("hf_ftstrategies.pipeline.recipe.prepare_fine_tuning", and_kill)
+    with pytest.raises(Killed):
+        run_recipe(killed, [])
+    monkeypatch.undo()
+    resumed = run_recipe(killed, [])
+    assert resumed["metrics"] == straight["metrics"]
+    assert equal(snapshot(load(tmp_path / "straight")), snapshot(load(tmp_path / "out")))
+
+
+def test_killed_after_an_early_stop_the_best_is_kept(tmp_path, monkeypatch):
+    settings = {"early_stopping_patience": 1, "learning_rate": 1e-9}  # nothing improves
+    straight = run_recipe(recipe(tmp_path, output_dir=str(tmp_path / "straight"), **settings), [])
+    assert straight["history"][-1]["step"] < 32
+    monkeypatch.setattr(fine_tuning.FineTuning, "evaluate", lambda self: (_ for _ in ()).throw(Killed))
+    with pytest.raises(Killed):
+        run_recipe(recipe(tmp_path, **settings), [])
+    monkeypatch.undo()
+    resumed = run_recipe(recipe(tmp_path, **settings), [])
+    assert resumed["metrics"] == straight["metrics"]
+    assert resumed["selected"] == straight["selected"]
+
+
+def test_a_finished_run_is_not_repeated(tmp_path, monkeypatch, capsys):
+    first = run_recipe(recipe(tmp_path, max_steps=4, evaluations=1, unfreezing="none"), [])
+    monkeypatch.setattr(fine_tuning, "prepare_fine_tuning", None)
+    again = run_recipe(recipe(tmp_path, max_steps=4, evaluations=1, unfreezing="none"), [])
+    assert again == first
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_another_setting_in_the_same_folder_is_refused(tmp_path):
+    run_recipe(recipe(tmp_path, max_steps=4, evaluations=1, unfreezing="none"), [])
+    with pytest.raises(ValueError, match=r"layer_decay: 0\.9 there, 0\.8 now"):
+        run_recipe(recipe(tmp_path, max_steps=4, evaluations=1, unfreezing="none"), ["--layer_decay", "0.8"])
+
+
+def test_options_go_over_presets(tmp_path):
+    run, args = recipe(tmp_path).parse(["--layer_decay", "0.5", "--lr_schedule", "none", "--train_rows", "7"])
+    assert (args.layer_decay, args.lr_schedule, run.train_rows, args.unfreezing) == (0.5, None, 7, "ulmfit")
+
+
+def test_presets_must_be_options():
+    with pytest.raises(ValueError, match="Did you mean 'layer_decay'"):
+        Recipe("r", "t", {"layer_deca": 1})
+
+
+BAD = [
+    (["--layer_decy", "0.9"], "Did you mean '--layer_decay'"),
+    (["--layer_decay", "1.5"], "layer_decay is 1.5"),
+    (["--unfreezing", "gradul"], "Did you mean 'gradual'"),
+    (["--reinit_layers", "9"], "has 3 blocks"),
+    (["--unfreezing", "gradual", "--unfreeze_every", "20"], "the training ends at step 32"),
+    (["--dataset", "imdbb"], "Did you mean 'imdb'"),
+    (["--dataset", "none.csv"], "none.csv"),
+    (["--text_column", "txt"], "text"),
+    (["--train_rows", "1000"], "more than the 90"),
+    (["--train_rows", "0"], "train_rows is 0"),
+    (["--model", "./nowhere"], "does not exist"),
+    (["--max_length", "3000"], "3000"),
+    (["--truncation", "middle"], "middle"),
+    (["--truncation_head", "99"], "99"),
+    (["--evaluations", "0"], "evaluations is 0"),
+    (["--lr_schedule", "cosine"], "lr_scheduler_type"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD, ids=[" ".join(options) for options, _ in BAD])
+def test_bad_input_is_one_error_line_and_status_2(tmp_path, capsys, options, message):
+    with pytest.raises(SystemExit) as ended:
+        main(recipe(tmp_path), options)
+    printed = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert "error:" in printed
+    assert message in printed
+    assert "Traceback" not in printed
+    assert not (tmp_path / "out" / "results.json").exists()
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    with pytest.raises(ValueError, match=r"layer_decay is 1\.5"):
+        main(recipe(tmp_path), ["--layer_decay", "1.5", "--debug"])
+
+
+def test_a_failed_start_leaves_the_folder_usable(tmp_path):
+    with pytest.raises(SystemExit):
+        main(recipe(tmp_path), ["--dataset", "none.csv"])
+    run_recipe(recipe(tmp_path, max_steps=4, evaluations=1, unfreezing="none"), [])
+
+
+@pytest.mark.parametrize(
+    "content", ["text,label\n", "text,label\nw1 w2,a\nw3,a\nw4,a\n", "text,label\nw1,a\n,b\nw3,a\n"]
+)
+def test_bad_data_is_refused(tmp_path, capsys, content):
+    (tmp_path / "bad.csv").write_text(content)
+    with pytest.raises(SystemExit):
+        main(recipe(tmp_path), ["--dataset", str(tmp_path / "bad.csv")])
+    assert "error:" in capsys.readouterr().err
