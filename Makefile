@@ -9,7 +9,7 @@ quickstart: .venv/demo.done
 	$(LAUNCH) recipes/bbc_news.py
 
 test: .venv/test.done
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 lint: .venv/test.done
 	$(BIN)/ruff check .

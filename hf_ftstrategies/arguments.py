@@ -116,6 +116,8 @@ class StrategyTrainingArguments(TrainingArguments):
             return
         if self.bias_correction:
             raise ValueError("max_grad_norm_per_tensor belongs to BERTAdam: set bias_correction=False with it.")
+        if self.max_grad_norm_per_tensor <= 0:
+            raise ValueError(f"max_grad_norm_per_tensor is {self.max_grad_norm_per_tensor}: give a positive norm.")
         if self.max_grad_norm:
             raise ValueError(
                 f"max_grad_norm_per_tensor is {self.max_grad_norm_per_tensor} and max_grad_norm {self.max_grad_norm}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hf_ftstrategies.data.sampling import few_shot, stratified_split
+from hf_ftstrategies.data.sampling import few_shot, stratified_split, zhang_halves, zhang_subset
 from hf_ftstrategies.data.sources import DatasetInfo
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ def make_splits(
     validation_rows: int | None = None,
     test_rows: int | None = None,
     seed: int = 0,
+    scheme: str = "standard",
 ) -> tuple[dict[str, Dataset], list[str]]:
     """Splits `train`, `validation` and, where labels of it are to be had, `test`.
 
@@ -34,6 +35,8 @@ def make_splits(
         train_rows, validation_rows, test_rows (`int`, *optional*): Rows to use; None = all there are, or a
             tenth (validation) and a fifth (test) of train where they are cut from it.
         seed (`int`, *optional*, defaults to 0): Of cuts and subsets.
+        scheme (`str`, *optional*, defaults to `"standard"`): `"zhang"`: validation and test are the halves of
+            the development set, and `train_rows` are drawn, as Zhang et al. 2021 do (with seeds of their own).
 
     Returns:
         `tuple[dict[str, Dataset], list[str]]`: The splits, and a note on each that was cut or reduced.
@@ -44,6 +47,8 @@ def make_splits(
     labelled = {name: rows for name, rows in dataset.items() if name not in info.unlabelled}
     if "train" not in labelled:
         raise ValueError(f"{info.source} has the labelled splits {', '.join(labelled) or 'none'}, but no train split.")
+    if scheme == "zhang":
+        return _zhang(labelled, train_rows)
     wanted = {"validation": validation_rows, "test": test_rows, "train": train_rows}
     missing = [name for name in ("validation", "test") if name not in labelled]
     if missing == ["test"]:
@@ -58,6 +63,17 @@ def make_splits(
                 splits[name] = _subset(labelled[name], name, wanted[name], seed)
                 notes.append(f"{name}: {wanted[name]:,} of {len(labelled[name]):,} rows, stratified, seed {seed}")
     return {name: splits[name] for name in ("train", "validation", "test") if name in splits}, notes
+
+
+def _zhang(labelled: dict[str, Dataset], train_rows: int | None) -> tuple[dict[str, Dataset], list[str]]:
+    if "validation" not in labelled:
+        raise ValueError("split_scheme='zhang' halves a validation split, and this data set has none.")
+    splits = {"train": labelled["train"], **zhang_halves(labelled["validation"])}
+    notes = ["validation and test: halves of the published development set (Zhang et al. 2021)"]
+    if train_rows is not None:
+        splits["train"] = zhang_subset(splits["train"], train_rows)
+        notes.append(f"train: {len(splits['train']):,} rows drawn as in Zhang et al. 2021")
+    return splits, notes
 
 
 def _cut_from_train(

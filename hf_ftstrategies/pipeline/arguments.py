@@ -27,6 +27,10 @@ class RunArguments:
         max_length (`int`, *optional*, defaults to 512): Tokens, special ones included.
         truncation (`str`, *optional*, defaults to `"head_tail"`): `"head"`, `"tail"`, `"head_tail"`, `"half"`.
         truncation_head (`int`, *optional*, defaults to 128): Tokens that `"head_tail"` keeps of the front.
+        split_scheme (`str`, *optional*, defaults to `"standard"`): `"zhang"` halves the development set into
+            validation and test and draws 1,000 training rows (`train_rows=1000`) as Zhang et al. 2021 do.
+        global_batch_size (`int`, *optional*): Examples per optimizer step over all processes;
+            `per_device_train_batch_size` is then what fits at most, and accumulation makes up the rest.
     """
 
     model: str = _option("minilm", "minilm (demo extra), a Hub id, or a folder.")
@@ -44,9 +48,39 @@ class RunArguments:
     max_length: int = _option(512, "Tokens per example, special ones included.")
     truncation: str = _option("head_tail", "head, tail, head_tail or half (Sun et al. 2019).")
     truncation_head: int = _option(128, "Tokens that head_tail keeps of the front.")
+    split_scheme: str = _option("standard", "standard, or zhang: development set halved, 1k subset as published.")
+    global_batch_size: int | None = _option(
+        None, "Examples per optimizer step over all processes; accumulation makes up for small devices."
+    )
 
     def __post_init__(self):
+        if not self.dataset:
+            raise ValueError("No data set is given: --dataset takes a registered name, a file, a folder or a Hub id.")
         for name in ("train_rows", "validation_rows", "test_rows"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}: give a number of rows above 0, or leave it out for all.")
+        if self.split_scheme not in ("standard", "zhang"):
+            raise ValueError(f"split_scheme is {self.split_scheme!r}, known are standard and zhang.")
+
+    def batches(self, per_device: int, processes: int) -> tuple[int, int]:
+        """Batch size per device and accumulation that make up `global_batch_size`.
+
+        Args:
+            per_device (`int`): What fits on a device at most.
+            processes (`int`): How many train together.
+
+        Returns:
+            `tuple[int, int]`: The largest batch per device that divides its share, and how many of them.
+
+        Raises:
+            ValueError: the global batch cannot be divided among the processes.
+        """
+        share, rest = divmod(self.global_batch_size, processes)
+        if rest or share < 1:
+            raise ValueError(
+                f"global_batch_size is {self.global_batch_size}, which {processes} processes cannot share evenly: "
+                f"give a multiple of {processes}."
+            )
+        size = max(n for n in range(1, min(per_device, share) + 1) if share % n == 0)
+        return size, share // size

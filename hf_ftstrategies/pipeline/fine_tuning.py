@@ -159,12 +159,13 @@ def prepare_fine_tuning(run: RunArguments, args: StrategyTrainingArguments) -> F
         validation_rows=run.validation_rows,
         test_rows=run.test_rows,
         seed=run.split_seed,
+        scheme=run.split_scheme,
     )
     tokenizer = _load(AutoTokenizer.from_pretrained, source, run.model)
     splits = {name: _tokenise(rows, name, tokenizer, info, run) for name, rows in splits.items()}
     set_seed(args.seed)  # the new head is drawn here
     model = _load(lambda path: get_task(info.task).load_model(path, info), source, run.model)
-    args = _for_task(args, info.metric)
+    args = _for_task(args, run, info.metric)
     trainer = StrategyTrainer(
         model,
         args,
@@ -200,10 +201,13 @@ def _tokenise(rows: Dataset, name: str, tokenizer: PreTrainedTokenizerBase, info
     )
 
 
-def _for_task(args: StrategyTrainingArguments, metric: str) -> StrategyTrainingArguments:
+def _for_task(args: StrategyTrainingArguments, run: RunArguments, metric: str) -> StrategyTrainingArguments:
     """Select by the task's metric, unless another was chosen; Trainer's own default is "loss", not "eval_loss"."""
     pin_memory = args.dataloader_pin_memory and args.device.type != "cpu"  # torch warns about it there
     args = replace(args, dataloader_pin_memory=pin_memory)
+    if run.global_batch_size is not None:
+        size, accumulation = run.batches(args.per_device_train_batch_size, args.world_size)
+        args = replace(args, per_device_train_batch_size=size, gradient_accumulation_steps=accumulation)
     if args.metric_for_best_model not in (None, "loss"):
         return args
     return replace(args, metric_for_best_model=metric, greater_is_better=True)

@@ -157,5 +157,28 @@ def write_outputs(output: OutputFolder, results: dict[str, Any], plan: dict[str,
     output.finish()
 
 
+def take_option(argv: Sequence[str], option: str, choices: Sequence[str], default: str) -> tuple[str, list[str]]:
+    """Take an option of the script itself out of a command line, before `main` sees the rest.
+
+    Args:
+        argv (`Sequence[str]`): The command line.
+        option (`str`): Such as `"--preset"`.
+        choices (`Sequence[str]`): What it may be.
+        default (`str`): Where it is not given.
+
+    Exits with status 2 and one line on another value.
+    """
+    argv, value = list(argv), default
+    if option in argv:
+        at = argv.index(option)
+        value = argv[at + 1] if at + 1 < len(argv) else ""
+        argv[at : at + 2] = []
+    if value not in choices:
+        known = f"known are {', '.join(choices)}.{did_you_mean(value, choices)}"
+        Console(stderr=True).print(f"[bold red]error:[/] {option} is {value!r}, {known}", soft_wrap=True)
+        raise SystemExit(2)
+    return value, argv
+
+
 def _escape(error: Exception) -> str:
     return str(error).replace("[", "\\[")

@@ -81,3 +81,13 @@ def test_more_rows_than_there_are():
         make_splits(DatasetDict(train=rows(100)), info(), train_rows=90)
     with pytest.raises(ValueError, match="no train split"):
         make_splits(DatasetDict(test=rows(10)), info())
+
+
+def test_zhangs_scheme():
+    dataset = DatasetDict(train=rows(2000), validation=rows(40, 5000))
+    splits, notes = make_splits(dataset, info(), train_rows=1000, scheme="zhang")
+    assert sizes(splits) == {"train": 1000, "validation": 20, "test": 20}
+    assert texts(splits["validation"]) | texts(splits["test"]) == texts(dataset["validation"])
+    assert len(notes) == 2
+    with pytest.raises(ValueError, match="this data set has none"):
+        make_splits(DatasetDict(train=rows(100)), info(), scheme="zhang")

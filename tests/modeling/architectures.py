@@ -65,9 +65,7 @@ TINY_CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
     ),
     "mpnet": partial(MPNetConfig, **BERT),
     "modernbert": partial(ModernBertConfig, cls_token_id=1, sep_token_id=2, local_attention=8, **BERT),
-    "xlnet": partial(
-        XLNetConfig, vocab_size=100, d_model=32, n_layer=3, n_head=2, d_inner=64, num_labels=3, **SPECIAL
-    ),
+    "xlnet": partial(XLNetConfig, vocab_size=100, d_model=32, n_layer=3, n_head=2, d_inner=64, num_labels=3, **SPECIAL),
     "gpt2": partial(
         GPT2Config, vocab_size=100, n_embd=32, n_layer=3, n_head=2, n_positions=64, num_labels=3, **SPECIAL
     ),
@@ -80,9 +78,7 @@ def tiny_model(name: str) -> PreTrainedModel:
     return AutoModelForSequenceClassification.from_config(TINY_CONFIGS[name]())
 
 
-TINY_MODELS: dict[str, Callable[[], PreTrainedModel]] = {
-    name: partial(tiny_model, name) for name in TINY_CONFIGS
-}
+TINY_MODELS: dict[str, Callable[[], PreTrainedModel]] = {name: partial(tiny_model, name) for name in TINY_CONFIGS}
 
 
 def tiny_inputs(batch: int = 4, length: int = 10, vocab: int = 100) -> dict[str, torch.Tensor]:

@@ -116,9 +116,7 @@ QUERY = "bert.encoder.layer.1.attention.self.query.weight"
 
 # PEFT 0.21 and the first use of torch.compile in torch 2.13 warn; both are out of our hands.
 peft_warns = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
-compile_warns = pytest.mark.filterwarnings(
-    "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
-)
+compile_warns = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 each_architecture = pytest.mark.parametrize("name", TINY_MODELS)
 
 
@@ -252,9 +250,7 @@ def test_albert_shares_one_block():
 
 
 def test_albert_with_two_groups_has_two_blocks():
-    config = AlbertConfig(
-        **{**TINY_CONFIGS["albert"]().to_dict(), "num_hidden_layers": 4, "num_hidden_groups": 2}
-    )
+    config = AlbertConfig(**{**TINY_CONFIGS["albert"]().to_dict(), "num_hidden_layers": 4, "num_hidden_groups": 2})
     assert LayerMap.from_model(AutoModel.from_config(config)).num_blocks == 2
 
 
@@ -338,17 +334,13 @@ def test_replaced_parameter_is_looked_up_afresh():
 
 
 def test_encoder_of_an_encoder_decoder_is_accepted():
-    encoder = T5EncoderModel(
-        T5Config(vocab_size=100, d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2)
-    )
+    encoder = T5EncoderModel(T5Config(vocab_size=100, d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2))
     layer_map = LayerMap.from_model(encoder)
     assert (layer_map.num_blocks, layer_map.part_of("encoder.final_layer_norm.weight")) == (2, "final_norm")
 
 
 def tiny_t5():
-    return T5ForConditionalGeneration(
-        T5Config(vocab_size=100, d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2)
-    )
+    return T5ForConditionalGeneration(T5Config(vocab_size=100, d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2))
 
 
 def tiny_bart():
@@ -370,9 +362,7 @@ def with_unknown_module_after_the_blocks():
 
 
 def with_parameters_outside_the_model():
-    return get_peft_model(
-        TINY_MODELS["bert"](), PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=2)
-    )
+    return get_peft_model(TINY_MODELS["bert"](), PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=2))
 
 
 @peft_warns

@@ -1,0 +1,73 @@
+"""One process of a training: `python -m torch.distributed.run --nproc_per_node 2 worker.py RUNS.json OUT`.
+
+RUNS.json holds a list of runs, done one after the other because starting a process takes far longer than any
+of them. Of each run and rank the final weights go to OUT/NAME-RANK.safetensors, and what happened in each step
+(loss, gradient norm, depths that moved) to OUT/NAME-RANK.json.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from transformers import Trainer, TrainerCallback
+
+from hf_ftstrategies import LayerMap, StrategyTrainer
+from tests.tiny import arguments, rows, snapshot, tiny_bert
+
+TRAINERS = {"Trainer": Trainer, "StrategyTrainer": StrategyTrainer}
+
+
+class Recorder(TrainerCallback):
+    """Depths that moved in each step, on this rank; ends the training after step `stop`."""
+
+    def __init__(self, stop: int | None):
+        self.stop, self.moved = stop, []
+
+    def on_train_begin(self, args, state, control, model=None, **kwargs):
+        self.map, self.before = LayerMap.from_model(model), snapshot(model)
+
+    def on_step_end(self, args, state, control, model=None, **kwargs):
+        before, self.before = self.before, snapshot(model)
+        moved = {self.map.depth_of(n) for n, w in self.before.items() if not torch.equal(w, before[n])}
+        self.moved.append(sorted(moved))
+        control.should_training_stop |= state.global_step == self.stop
+
+
+def train(
+    out: Path,
+    name: str,
+    settings: dict,
+    trainer: str = "StrategyTrainer",
+    stop: int | None = None,
+    resume: bool = False,
+    folder: str | None = None,
+) -> None:
+    """Train a tiny BERT without dropout on 40 rows in order, and write down what happened on this rank."""
+    recorder = Recorder(stop)
+    trainer = TRAINERS[trainer](
+        tiny_bert(dropout=0.0),
+        arguments(out / (folder or name), train_sampling_strategy="sequential", **settings),
+        train_dataset=rows(40),
+        callbacks=[recorder],
+    )
+    trainer.train(resume_from_checkpoint=resume)
+    logs = [log for log in trainer.state.log_history if "loss" in log]
+    facts = {
+        "processes": trainer.args.world_size,
+        "loss": [log["loss"] for log in logs],
+        "grad_norm": [log["grad_norm"] for log in logs],
+        "moved": recorder.moved,
+    }
+    own = out / f"{name}-{trainer.args.process_index}"
+    own.with_suffix(".json").write_text(json.dumps(facts))
+    save_file({n: w.contiguous() for n, w in snapshot(trainer.model).items()}, own.with_suffix(".safetensors"))
+
+
+if __name__ == "__main__":
+    for run in json.loads(Path(sys.argv[1]).read_text()):
+        train(Path(sys.argv[2]), **run)
+    if "RANK" in os.environ:
+        torch.distributed.destroy_process_group()

@@ -1,0 +1,70 @@
+import ast
+from pathlib import Path
+
+import pytest
+
+from hf_ftstrategies.cli import load_recipe
+from hf_ftstrategies.data.registry import REGISTRY
+from hf_ftstrategies.pipeline.recipe import run_recipe, take_option
+from tests.pipeline.tiny_run import csv_file, pretrained
+
+RECIPES = sorted(Path(__file__).parents[2].joinpath("recipes").glob("*.py"))
+each_recipe = pytest.mark.parametrize("path", RECIPES, ids=[path.stem for path in RECIPES])
+
+
+@each_recipe
+def test_two_steps_on_tiny_data(path, tmp_path):
+    options = {
+        "model": pretrained(tmp_path / "model"),
+        "dataset": csv_file(tmp_path / "topics.csv", rows=60),
+        "output_dir": tmp_path / "out",
+        "train_rows": 24,
+        "validation_rows": 6,
+        "test_rows": 6,
+        "max_length": 16,
+        "truncation_head": 4,
+        "max_steps": 2,
+        "evaluations": 1,
+        "use_cpu": True,
+        "disable_tqdm": True,
+    }
+    argv = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    results = run_recipe(load_recipe(str(path)), argv)
+    assert results["metrics"]["test"].keys() >= {"accuracy", "macro_f1", "loss"}
+    assert results["history"][-1]["step"] == 2
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+@each_recipe
+def test_presets_name_a_known_data_set_and_the_docstring_launches_the_script(path):
+    recipe = load_recipe(str(path))
+    assert recipe.presets["dataset"] in (*REGISTRY, "")
+    assert f"recipes/{path.name}" in ast.get_docstring(ast.parse(path.read_text()))
+
+
+def test_suns_presets_are_the_papers():
+    for name in ("imdb", "trec", "yelp_polarity", "yelp_full", "yahoo_answers", "ag_news", "dbpedia", "sogou"):
+        run, args = load_recipe(str(RECIPES[0].parent / f"{name}.py")).parse(["--use_cpu", "True"])
+        assert (run.global_batch_size, run.max_length, run.truncation_head) == (24, 512, 128)
+        assert (args.learning_rate, args.num_train_epochs, args.layer_decay) == (2e-5, 4, 0.95)
+        assert args.get_warmup_steps(1000) == 100
+
+
+@pytest.mark.parametrize(
+    ("argv", "value", "rest"),
+    [
+        (["--task", "cola", "--seed", "1"], "cola", ["--seed", "1"]),
+        (["--seed", "1"], "rte", ["--seed", "1"]),
+        (["--seed", "1", "--task", "rte"], "rte", ["--seed", "1"]),
+    ],
+)
+def test_take_option(argv, value, rest):
+    assert take_option(argv, "--task", ("cola", "rte"), "rte") == (value, rest)
+
+
+@pytest.mark.parametrize("argv", [["--task"], ["--task", "cila"]])
+def test_take_option_refuses(argv, capsys):
+    with pytest.raises(SystemExit) as ended:
+        take_option(argv, "--task", ("cola", "rte"), "rte")
+    assert ended.value.code == 2
+    assert "known are cola, rte" in capsys.readouterr().err
