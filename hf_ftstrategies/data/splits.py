@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hf_ftstrategies.data.info import DatasetInfo
 from hf_ftstrategies.data.sampling import few_shot, stratified_split, zhang_halves, zhang_subset
-from hf_ftstrategies.data.sources import DatasetInfo
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict

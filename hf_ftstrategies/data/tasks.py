@@ -20,7 +20,7 @@ from hf_ftstrategies.suggest import did_you_mean
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from hf_ftstrategies.data.sources import DatasetInfo
+    from hf_ftstrategies.data.info import DatasetInfo
 
 ONE_TEXT = ("text",)
 TWO_TEXTS = ("sentence1", "sentence2")

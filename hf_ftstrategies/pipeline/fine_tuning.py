@@ -15,10 +15,11 @@ from transformers.trainer_utils import EvalPrediction, get_last_checkpoint
 from transformers.utils import logging as transformers_logging
 
 from hf_ftstrategies.arguments import StrategyTrainingArguments
-from hf_ftstrategies.data.sources import DatasetInfo, load_dataset_splits
+from hf_ftstrategies.data.info import DatasetInfo
+from hf_ftstrategies.data.sources import load_dataset_splits
 from hf_ftstrategies.data.splits import make_splits
 from hf_ftstrategies.data.tasks import get_task
-from hf_ftstrategies.evaluation.metrics import compute_metrics_for, per_class_scores
+from hf_ftstrategies.evaluation.scores import compute_metrics_for, per_class_scores
 from hf_ftstrategies.modeling.packaged import PretrainedSource, find_pretrained
 from hf_ftstrategies.pipeline.arguments import RunArguments
 from hf_ftstrategies.pipeline.machine import hardware, peak_memory_mib, versions

@@ -13,7 +13,7 @@ from hf_ftstrategies.data import lookup
 from hf_ftstrategies.data.registry import REGISTRY
 from hf_ftstrategies.data.sources import load_dataset_splits
 from hf_ftstrategies.data.tasks import TASKS
-from hf_ftstrategies.evaluation.metrics import compute_metrics_for
+from hf_ftstrategies.evaluation.scores import compute_metrics_for
 
 ROOT = os.environ.get("HF_FTSTRATEGIES_DATA")
 ROWS = [("good film", "pos"), ("bad film", "neg"), ('so, "so"\nlala', "pos")]

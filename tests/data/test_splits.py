@@ -1,7 +1,7 @@
 import pytest
 from datasets import Dataset, DatasetDict
 
-from hf_ftstrategies.data.sources import DatasetInfo
+from hf_ftstrategies.data.info import DatasetInfo
 from hf_ftstrategies.data.splits import make_splits
 
 

@@ -8,7 +8,7 @@ import torch
 from transformers import BertConfig, BertModel, EvalPrediction
 
 from hf_ftstrategies.data.tasks import TASKS, get_task
-from hf_ftstrategies.evaluation.metrics import compute_metrics_for
+from hf_ftstrategies.evaluation.scores import compute_metrics_for
 from tests.data.tiny import bert
 
 

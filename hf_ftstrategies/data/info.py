@@ -1,0 +1,41 @@
+"""What a loaded data set is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """What a loaded data set is.
+
+    Args:
+        name (`str`): The name it was asked for by.
+        task (`str`): Name of its task type.
+        text_columns (`tuple[str, ...]`): `("text",)` or `("sentence1", "sentence2")`.
+        label_column (`str`): `"label"`.
+        label_names (`tuple[str, ...]`): Name of label 0, 1, ...; empty for numbers.
+        metrics (`tuple[str, ...]`): Names of the metrics to report, the selecting one first.
+        metric (`str`): The one that selects the best checkpoint; greater is better.
+        source (`str`): Where the rows came from.
+        licence (`str`): What is known of the licence.
+        rows (`Mapping[str, int]`): Number of rows of each split.
+        unlabelled (`tuple[str, ...]`): Splits without labels.
+        findings (`tuple[str, ...]`): What a reader of results should know: rows dropped, duplicates, texts of
+            an evaluation split that also stand in train, sizes other than the published ones. Row numbers are
+            those of the returned splits.
+    """
+
+    name: str
+    task: str
+    text_columns: tuple[str, ...]
+    label_column: str
+    label_names: tuple[str, ...]
+    metrics: tuple[str, ...]
+    metric: str
+    source: str
+    licence: str
+    rows: Mapping[str, int]
+    unlabelled: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
