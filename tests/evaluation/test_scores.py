@@ -133,8 +133,8 @@ def test_compute_metrics_decodes_logits():
     logits = np.array([[2.0, 1.0, 0.0], [0.0, 3.0, 1.0], [0.0, 1.0, 0.5]])
     compute = compute_metrics_for(["accuracy", "macro_f1", "matthews_correlation"], LABELS[:3])
     for outputs in (logits, (logits, "hidden states")):
-        scores = compute(EvalPrediction(predictions=outputs, label_ids=np.array([0, 1, 2])))
-        assert scores == pytest.approx(
+        found = compute(EvalPrediction(predictions=outputs, label_ids=np.array([0, 1, 2])))
+        assert found == pytest.approx(
             {
                 "accuracy": 2 / 3,
                 "macro_f1": (1 + 2 / 3 + 0) / 3,
