@@ -89,6 +89,8 @@ class StrategyTrainerMixin:
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs):
         """`Trainer.train`, after the plan was made, printed, and compared with the checkpoint's."""
+        if getattr(self.train_dataset, "__len__", lambda: 1)() == 0:
+            raise ValueError("The training data set is empty.")
         checkpoint = resume_from_checkpoint
         if checkpoint is True:
             checkpoint = get_last_checkpoint(self.args.output_dir)
@@ -315,6 +317,12 @@ class StrategyTrainer(StrategyTrainerMixin, Trainer):
 
 
 def _all_strategies(knobs: StrategyTrainingArguments | None, given: list[Strategy]) -> list[Strategy]:
+    for strategy in given:
+        if not isinstance(strategy, Strategy):
+            raise ValueError(
+                f"strategies holds {strategy!r}: give Strategy objects, such as LayerwiseLearningRate(0.95), or use "
+                "the fields of StrategyTrainingArguments."
+            )
     strategies = ([] if knobs is None else make_strategies(knobs)) + list(given)
     names = [strategy.name for strategy in strategies]
     doubled = sorted({name for name in names if names.count(name) > 1})

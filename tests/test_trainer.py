@@ -116,6 +116,13 @@ def test_a_strategy_twice_is_refused(tmp_path):
         StrategyTrainer(tiny_bert(), arguments(tmp_path, layer_decay=0.9), strategies=[LayerwiseLearningRate()])
 
 
+def test_bad_input_is_named(tmp_path):
+    with pytest.raises(ValueError, match="strategies holds 'layerwise_lr'"):
+        StrategyTrainer(tiny_bert(), arguments(tmp_path), strategies=["layerwise_lr"])
+    with pytest.raises(ValueError, match="is empty"):
+        train(tmp_path, data=[])
+
+
 @pytest.mark.parametrize("cut", [3, 6, 7, 13, 24])  # within phases, at their ends, in the last one
 @pytest.mark.parametrize(
     "extra", [{}, {"bias_correction": False}, {"gradient_accumulation_steps": 2, "num_train_epochs": 10}]

@@ -77,10 +77,8 @@ class FineTuning:
 
     def save_model(self, folder: str | Path) -> None:
         """Write the model and its tokenizer, as any Transformers model."""
-        if self.trainer.is_world_process_zero():
-            model = self.trainer.accelerator.unwrap_model(self.trainer.model)
-            model.save_pretrained(folder)
-            self.trainer.processing_class.save_pretrained(folder)
+        self.trainer.accelerator.unwrap_model(self.trainer.model).save_pretrained(folder)
+        self.trainer.processing_class.save_pretrained(folder)
 
     def evaluate(self) -> dict[str, Any]:
         """Metrics of every split but train, the confusion matrix of the last, and the majority baseline."""

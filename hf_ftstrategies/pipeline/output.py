@@ -19,14 +19,19 @@ class OutputFolder:
     Args:
         path (`str` or `Path`): The folder; made if it is not there.
         settings (`dict`): Everything that must be equal when the run is resumed, as JSON values.
+        owner (`bool`, *optional*, defaults to `True`): False in all processes but the first: only look.
 
     Raises:
         ValueError: the folder holds something else, or a run with other settings; or it cannot be written.
     """
 
-    def __init__(self, path: str | Path, settings: dict[str, Any]):
+    def __init__(self, path: str | Path, settings: dict[str, Any], owner: bool = True):
         self.path = Path(path)
         self._settings = json.loads(json.dumps(settings))
+        self._owner = owner
+        if not owner:
+            self._status = self._look()
+            return
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -34,6 +39,14 @@ class OutputFolder:
         if not os.access(self.path, os.W_OK):
             raise ValueError(f"output_dir {str(path)!r} cannot be written: no permission.")
         self._status = self._claim()
+
+    def _look(self) -> str:
+        """The status as far as it can be seen; the owner says what is wrong, and its end ends all processes."""
+        try:
+            content = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
+        except (OSError, json.JSONDecodeError):
+            return "running"
+        return content["status"] if content["settings"] == self._settings else "running"
 
     def _claim(self) -> str:
         manifest = self.path / MANIFEST
@@ -72,6 +85,11 @@ class OutputFolder:
     def is_finished(self) -> bool:
         """Whether the run has written everything."""
         return self._status == "finished"
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether this process writes."""
+        return self._owner
 
     def finish(self) -> None:
         """Say that the run has written everything."""

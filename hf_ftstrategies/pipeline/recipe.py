@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import shlex
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -56,7 +56,7 @@ class Recipe:
         Raises:
             ValueError: an unknown option, or a value that an option does not take.
         """
-        parser = HfArgumentParser((RunArguments, StrategyTrainingArguments), description=self.title, allow_abbrev=False)
+        parser = self._parser()
         parser.set_defaults(**{"output_dir": f"outputs/{self.name}", **self.presets})
         run, args, rest = parser.parse_args_into_dataclasses(
             list(argv), look_for_args_file=False, return_remaining_strings=True
@@ -66,12 +66,18 @@ class Recipe:
             raise ValueError(f"Unknown option {rest[0]!r}.{did_you_mean(rest[0], known)} --help lists all.")
         return run, args
 
-    def settings(self, run: RunArguments, args: StrategyTrainingArguments) -> dict[str, Any]:
-        """What makes two runs the same run: all options that are not at their defaults."""
-        blank = StrategyTrainingArguments(output_dir=args.output_dir).to_dict()
-        training = {k: v for k, v in args.to_dict().items() if v != blank.get(k)}
-        chosen = {**dataclasses.asdict(run), **training}
-        return {"recipe": self.name, **{k: v for k, v in chosen.items() if k not in _FREE and not k.startswith("hub_")}}
+    def settings(self, argv: Sequence[str]) -> dict[str, Any]:
+        """What makes two runs the same run: presets and options that differ from the fields' defaults."""
+        parser = self._parser()
+        defaults = {action.dest: action.default for action in parser._actions}
+        for action in parser._actions:
+            action.default = argparse.SUPPRESS  # so that only what was given comes back
+        given = {**self.presets, **vars(parser.parse_known_args(list(argv))[0])}
+        chosen = {k: v for k, v in given.items() if v != defaults[k] and k not in _FREE and not k.startswith("hub_")}
+        return {"recipe": self.name, **chosen}
+
+    def _parser(self) -> HfArgumentParser:
+        return HfArgumentParser((RunArguments, StrategyTrainingArguments), description=self.title, allow_abbrev=False)
 
 
 def main(recipe: Recipe, argv: Sequence[str] | None = None) -> dict[str, Any]:
@@ -101,28 +107,26 @@ def run_recipe(recipe: Recipe, argv: Sequence[str]) -> dict[str, Any]:
     """`main` with errors as exceptions."""
     begin = time.perf_counter()
     run, args = recipe.parse(argv)
-    first = args.process_index == 0
-    output = OutputFolder(args.output_dir, recipe.settings(run, args)) if first else None
-    console = Console(quiet=not first)
-    if output is not None and output.is_finished:
+    _ = args.device  # joins the other processes; before that every process takes itself for the first
+    output = OutputFolder(args.output_dir, recipe.settings(argv), owner=args.process_index == 0)
+    console = Console(quiet=not output.is_owner)
+    if output.is_finished:
         console.print(f"{output.path} holds this run, finished; nothing to do.")
         results = output.read_json("results.json")
     else:
-        folder, args = Path(args.output_dir), dataclasses.replace(args, output_dir=f"{args.output_dir}/checkpoints")
-        stage = prepare_fine_tuning(run, args)
-        results = _run_stage(recipe, argv, stage, output, folder, begin)
+        stage = prepare_fine_tuning(run, dataclasses.replace(args, output_dir=str(output.checkpoints)))
+        results = _run_stage(recipe, argv, stage, output, begin)
     console.print(format_summary(results))
-    console.print(f"Report: {Path(args.output_dir if output is None else output.path) / 'report.html'}", soft_wrap=True)
+    console.print(f"Report: {output.path / 'report.html'}", soft_wrap=True)
     return results
 
 
-def _run_stage(recipe: Recipe, argv, stage: FineTuning, output: OutputFolder | None, folder: Path, begin: float):
+def _run_stage(
+    recipe: Recipe, argv: Sequence[str], stage: FineTuning, output: OutputFolder, begin: float
+) -> dict[str, Any]:
     plan = stage.trainer.plan().to_dict()
     plan["model"]["name"] = stage.source.hub_id
-    if output is not None:
-        output.write_json("plan.json", plan)
     train_seconds = stage.train()
-    stage.save_model(folder)
     evaluated = time.perf_counter()
     scores = stage.evaluate()
     done = time.perf_counter()
@@ -130,19 +134,21 @@ def _run_stage(recipe: Recipe, argv, stage: FineTuning, output: OutputFolder | N
     command = shlex.join(["accelerate", "launch", f"recipes/{recipe.name}.py", *argv])
     results = {"recipe": recipe.name, "title": recipe.title, "command": command, "time": seconds}
     results |= stage.facts() | scores
-    if output is not None:
+    if output.is_owner:
+        stage.save_model(output.path)
         write_outputs(output, results, plan, stage)
     return results
 
 
 def write_outputs(output: OutputFolder, results: dict[str, Any], plan: dict[str, Any], stage: FineTuning) -> None:
-    """Write `results.json`, `report.html`, the pictures and the model card, and finish the folder.
+    """Write `plan.json`, `results.json`, `report.html`, the pictures and the model card, and finish the folder.
 
     Args:
         output (`OutputFolder`): Of the run.
         results (`dict`), plan (`dict`): The facts.
         stage (`FineTuning`): For what the model was made from.
     """
+    output.write_json("plan.json", plan)
     output.write_json("results.json", results)
     write_report(output.path / "report.html", results, plan)
     pictures = output.path / "pictures"

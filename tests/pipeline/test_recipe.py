@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -94,6 +97,23 @@ def test_killed_after_an_early_stop_the_best_is_kept(tmp_path, monkeypatch):
     assert resumed["selected"] == straight["selected"]
 
 
+def test_two_processes_run_a_recipe_and_write_once(tmp_path):
+    recipe(tmp_path)
+    script = tmp_path / "tiny.py"
+    presets = {**recipe(tmp_path).presets, "max_steps": 4, "evaluations": 1, "unfreezing": "none"}
+    script.write_text(
+        f"from hf_ftstrategies.pipeline.recipe import Recipe, main\nmain(Recipe('tiny', 'Tiny', {presets!r}))\n"
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script)]
+    for _ in range(2):  # the second time it is finished, in both processes
+        done = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert done.stdout.count("Report:") == 1
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["hardware"]["processes"] == 2
+    assert sum(map(sum, results["confusion_matrix"])) == results["dataset"]["splits"]["test"]
+
+
 def test_a_finished_run_is_not_repeated(tmp_path, monkeypatch, capsys):
     first = run_recipe(recipe(tmp_path, max_steps=4, evaluations=1, unfreezing="none"), [])
     monkeypatch.setattr(fine_tuning, "prepare_fine_tuning", None)
@@ -111,6 +131,15 @@ def test_another_setting_in_the_same_folder_is_refused(tmp_path):
 def test_options_go_over_presets(tmp_path):
     run, args = recipe(tmp_path).parse(["--layer_decay", "0.5", "--lr_schedule", "none", "--train_rows", "7"])
     assert (args.layer_decay, args.lr_schedule, run.train_rows, args.unfreezing) == (0.5, None, 7, "ulmfit")
+
+
+def test_settings_are_what_differs_from_the_defaults(tmp_path):
+    settings = recipe(tmp_path).settings(["--layer_decay", "1.0", "--reinit_layers", "0", "--seed", "42"])
+    assert "layer_decay" not in settings
+    assert "reinit_layers" not in settings
+    assert "seed" not in settings
+    assert "output_dir" not in settings
+    assert (settings["recipe"], settings["max_length"]) == ("tiny", 16)
 
 
 def test_presets_must_be_options():

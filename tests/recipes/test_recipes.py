@@ -13,7 +13,7 @@ each_recipe = pytest.mark.parametrize("path", RECIPES, ids=[path.stem for path i
 
 
 @each_recipe
-def test_two_steps_on_tiny_data(path, tmp_path):
+def test_twenty_steps_on_tiny_data(path, tmp_path):
     options = {
         "model": pretrained(tmp_path / "model"),
         "dataset": csv_file(tmp_path / "topics.csv", rows=60),
@@ -23,7 +23,7 @@ def test_two_steps_on_tiny_data(path, tmp_path):
         "test_rows": 6,
         "max_length": 16,
         "truncation_head": 4,
-        "max_steps": 2,
+        "max_steps": 20,
         "evaluations": 1,
         "use_cpu": True,
         "disable_tqdm": True,
@@ -31,7 +31,7 @@ def test_two_steps_on_tiny_data(path, tmp_path):
     argv = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     results = run_recipe(load_recipe(str(path)), argv)
     assert results["metrics"]["test"].keys() >= {"accuracy", "macro_f1", "loss"}
-    assert results["history"][-1]["step"] == 2
+    assert results["history"][-1]["step"] == 20
     assert (tmp_path / "out" / "report.html").exists()
 
 
