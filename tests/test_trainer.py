@@ -2,7 +2,7 @@ import json
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, Trainer, TrainerCallback
+from transformers import AutoModelForSequenceClassification, Trainer
 
 from hf_ftstrategies import (
     GradualUnfreezing,
@@ -12,7 +12,7 @@ from hf_ftstrategies import (
     StrategyTrainer,
     StrategyTrainerMixin,
 )
-from tests.tiny import arguments, equal, loaded_bert, rows, snapshot, tiny_bert
+from tests.tiny import StopAt, arguments, equal, loaded_bert, rows, snapshot, tiny_bert
 
 COMPOSED = {
     "num_train_epochs": 5,
@@ -22,16 +22,6 @@ COMPOSED = {
     "unfreezing": "gradual",
     "weight_decay": 0.1,
 }
-
-
-class StopAt(TrainerCallback):
-    """End the training after a step, as a kill would, without changing its schedule."""
-
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, args, state, control, **kwargs):
-        control.should_training_stop = state.global_step == self.step
 
 
 def train(folder, model=None, trainer=StrategyTrainer, data=None, resume=None, callbacks=None, **settings):

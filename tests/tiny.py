@@ -1,7 +1,7 @@
 """Tiny models, rows and arguments that the tests share."""
 
 import torch
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForSequenceClassification, TrainerCallback
 
 from hf_ftstrategies import StrategyTrainingArguments
 
@@ -63,3 +63,24 @@ def snapshot(model) -> dict[str, torch.Tensor]:
 def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     """Equal to the bit."""
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+class StopAt(TrainerCallback):
+    """End the training after a step, as a kill would, without changing its schedule."""
+
+    def __init__(self, step: int):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            control.should_training_stop = True
+
+
+class Script(TrainerCallback):
+    """Adds a metric `score` with given values to the evaluations."""
+
+    def __init__(self, values):
+        self.values = list(values)
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        metrics["eval_score"] = self.values.pop(0)

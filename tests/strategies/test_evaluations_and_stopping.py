@@ -2,7 +2,7 @@ import pytest
 from transformers import TrainerCallback
 
 from hf_ftstrategies import EarlyStopping, EvenEvaluations, StrategyTrainer
-from tests.tiny import arguments, equal, rows, snapshot, tiny_bert
+from tests.tiny import Script, StopAt, arguments, equal, rows, snapshot, tiny_bert
 
 
 class Steps(TrainerCallback):
@@ -14,23 +14,6 @@ class Steps(TrainerCallback):
 
     def on_save(self, args, state, control, **kwargs):
         self.saved.append(state.global_step)
-
-
-class Script(TrainerCallback):
-    def __init__(self, values):
-        self.values = list(values)
-
-    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
-        metrics["eval_score"] = self.values.pop(0)
-
-
-class StopAt(TrainerCallback):
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == self.step:
-            control.should_training_stop = True
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 10, 12])

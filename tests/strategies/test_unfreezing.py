@@ -3,7 +3,7 @@ import torch
 from transformers import Trainer, TrainerCallback
 
 from hf_ftstrategies import GradualUnfreezing, LayerMap, StrategyTrainer, StrategyTrainingArguments
-from tests.tiny import arguments, equal, rows, snapshot, tiny_bert
+from tests.tiny import Script, StopAt, arguments, equal, rows, snapshot, tiny_bert
 
 # transformers 5.17 to 5.22 know it by its old name only
 CHECKPOINTING = next(
@@ -113,16 +113,6 @@ def test_as_a_plain_callback_of_a_stock_trainer(tmp_path):
     assert moved == [{4}] * 6 + [{3, 4}] * 6 + [{0, 1, 2, 3, 4}] * 6
 
 
-class Script(TrainerCallback):
-    """Replaces the measured metric by a given sequence of values."""
-
-    def __init__(self, values):
-        self.values = list(values)
-
-    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
-        metrics["eval_score"] = self.values.pop(0)
-
-
 SCHEDULE = """
 phases:
   - {train: head, until: {early_stop: {metric: score, patience: 2}}}
@@ -168,14 +158,6 @@ def test_an_early_stopped_phase_ends_with_its_best_weights(tmp_path):
     from safetensors.torch import load_file
 
     assert equal(load_file(tmp_path / "out" / "checkpoint-4" / "model.safetensors"), record.weights[2])
-
-
-class StopAt(TrainerCallback):
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, args, state, control, **kwargs):
-        control.should_training_stop = state.global_step == self.step
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 4, 7, 10])
