@@ -11,6 +11,8 @@ from hf_ftstrategies.version import __version__
 _PUBLIC = {
     "BertAdam": "optim.bert_adam",
     "EarlyStopping": "strategies.early_stopping",
+    "EncoderClassifier": "modeling.classifier",
+    "EncoderClassifierConfig": "modeling.classifier",
     "EvenEvaluations": "strategies.even_evaluations",
     "GradualUnfreezing": "strategies.unfreezing",
     "LayerMap": "modeling.layer_map",
@@ -29,6 +31,7 @@ __all__ = [*_PUBLIC, "__version__"]
 if TYPE_CHECKING:
     from hf_ftstrategies.arguments import StrategyTrainingArguments
     from hf_ftstrategies.data.truncation import truncate
+    from hf_ftstrategies.modeling.classifier import EncoderClassifier, EncoderClassifierConfig
     from hf_ftstrategies.modeling.layer_map import LayerMap
     from hf_ftstrategies.optim.bert_adam import BertAdam
     from hf_ftstrategies.optim.schedules import slanted_triangular

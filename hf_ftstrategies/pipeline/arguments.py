@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 
 def _option(default, help: str):
@@ -27,6 +28,11 @@ class RunArguments:
         max_length (`int`, *optional*, defaults to 512): Tokens, special ones included.
         truncation (`str`, *optional*, defaults to `"head_tail"`): `"head"`, `"tail"`, `"head_tail"`, `"half"`.
         truncation_head (`int`, *optional*, defaults to 128): Tokens that `"head_tail"` keeps of the front.
+        layers, layer_pooling, token_pooling, chunk_pooling, head (`str`): As in `EncoderClassifierConfig`; where one
+            is not at its default, the model is an `EncoderClassifier` on the encoder of `model`. `layers` is
+            `"last"`, `"first4"`, `"last4"`, `"all"`, an index or several (`"0,5"`).
+        max_chunks, chunk_stride (`int`): Of `encode_chunks`, used where `chunk_pooling` is not `"none"`; then
+            `max_length` is that of a chunk.
         split_scheme (`str`, *optional*, defaults to `"standard"`): `"zhang"` halves the development set into
             validation and test and draws 1,000 training rows (`train_rows=1000`) as Zhang et al. 2021 do.
         global_batch_size (`int`, *optional*): Examples per optimizer step over all processes;
@@ -48,6 +54,13 @@ class RunArguments:
     max_length: int = _option(512, "Tokens per example, special ones included.")
     truncation: str = _option("head_tail", "head, tail, head_tail or half (Sun et al. 2019).")
     truncation_head: int = _option(128, "Tokens that head_tail keeps of the front.")
+    layers: str = _option("last", "Blocks that are read: last, first4, last4, all, an index or several (0,5).")
+    layer_pooling: str = _option("concat", "concat, mean, max or attention over these blocks (Sun et al. 2019).")
+    token_pooling: str = _option("cls", "cls, mean, max or concat (ULMFiT's last, max and mean).")
+    chunk_pooling: str = _option("none", "none, or mean, max, attention over the chunks of a long text.")
+    head: str = _option("linear", "linear, mlp or bilstm (with self-attention, Lin et al. 2017).")
+    max_chunks: int | None = _option(None, "Chunks of a text at most; bounds memory.")
+    chunk_stride: int = _option(0, "Tokens that a chunk repeats of the one before.")
     split_scheme: str = _option("standard", "standard, or zhang: development set halved, 1k subset as published.")
     global_batch_size: int | None = _option(
         None, "Examples per optimizer step over all processes; accumulation makes up for small devices."
@@ -62,6 +75,19 @@ class RunArguments:
                 raise ValueError(f"{name} is {value}: give a number of rows above 0, or leave it out for all.")
         if self.split_scheme not in ("standard", "zhang"):
             raise ValueError(f"split_scheme is {self.split_scheme!r}, known are standard and zhang.")
+
+    def classifier_settings(self) -> dict[str, Any]:
+        """Settings of an `EncoderClassifier`, empty where the stock model of Transformers will do."""
+        names = ("layers", "layer_pooling", "token_pooling", "chunk_pooling", "head")
+        defaults = {f.name: f.default for f in fields(self)}
+        if all(getattr(self, name) == defaults[name] for name in names):
+            return {}
+        settings = {name: getattr(self, name) for name in names}
+        indices = self.layers.split(",")
+        if all(index.strip().lstrip("-").isdigit() for index in indices):
+            numbers = [int(index) for index in indices]
+            settings["layers"] = numbers[0] if len(numbers) == 1 else numbers
+        return settings
 
     def batches(self, per_device: int, processes: int) -> tuple[int, int]:
         """Batch size per device and accumulation that make up `global_batch_size`.

@@ -15,11 +15,13 @@ from transformers.trainer_utils import EvalPrediction, get_last_checkpoint
 from transformers.utils import logging as transformers_logging
 
 from hf_ftstrategies.arguments import StrategyTrainingArguments
+from hf_ftstrategies.data.chunking import ChunkCollator, encode_chunks
 from hf_ftstrategies.data.info import DatasetInfo
 from hf_ftstrategies.data.sources import load_dataset_splits
 from hf_ftstrategies.data.splits import make_splits
 from hf_ftstrategies.data.tasks import get_task
 from hf_ftstrategies.evaluation.scores import compute_metrics_for, per_class_scores
+from hf_ftstrategies.modeling.classifier import EncoderClassifier
 from hf_ftstrategies.modeling.packaged import PretrainedSource, find_pretrained
 from hf_ftstrategies.pipeline.arguments import RunArguments
 from hf_ftstrategies.pipeline.machine import hardware, peak_memory_mib, versions
@@ -163,7 +165,7 @@ def prepare_fine_tuning(run: RunArguments, args: StrategyTrainingArguments) -> F
     tokenizer = _load(AutoTokenizer.from_pretrained, source, run.model)
     splits = {name: _tokenise(rows, name, tokenizer, info, run) for name, rows in splits.items()}
     set_seed(args.seed)  # the new head is drawn here
-    model = _load(lambda path: get_task(info.task).load_model(path, info), source, run.model)
+    model = _load(lambda path: _load_model(path, run, info), source, run.model)
     args = _for_task(args, run, info.metric)
     trainer = StrategyTrainer(
         model,
@@ -171,7 +173,7 @@ def prepare_fine_tuning(run: RunArguments, args: StrategyTrainingArguments) -> F
         train_dataset=splits["train"],
         eval_dataset=splits["validation"],
         processing_class=tokenizer,
-        data_collator=DataCollatorWithPadding(tokenizer),
+        data_collator=(DataCollatorWithPadding if run.chunk_pooling == "none" else ChunkCollator)(tokenizer),
         compute_metrics=compute_metrics_for(info.metrics, info.label_names),
     )
     return FineTuning(run, args, source, info, splits, [*notes, *info.findings], trainer)
@@ -184,20 +186,33 @@ def _load(load, source: PretrainedSource, name: str):
         raise ValueError(f"The model {name!r} cannot be loaded: {str(error).splitlines()[0]}") from error
 
 
+def _load_model(path: str, run: RunArguments, info: DatasetInfo):
+    task, settings = get_task(info.task), run.classifier_settings()
+    if not settings:
+        return task.load_model(path, info)
+    return EncoderClassifier.from_encoder(path, **settings, **task.model_settings(info))
+
+
 def _tokenise(rows: Dataset, name: str, tokenizer: PreTrainedTokenizerBase, info: DatasetInfo, run: RunArguments):
+    settings = {"max_length": run.max_length, "strategy": run.truncation, "head": run.truncation_head}
+    features = get_task(info.task).features
+    if run.chunk_pooling != "none":
+        features = _chunk_features
+        settings |= {"stride": run.chunk_stride, "max_chunks": run.max_chunks}
     return rows.map(
-        get_task(info.task).features,
+        features,
         batched=True,
         remove_columns=rows.column_names,
         desc=f"tokenise {name}",
-        fn_kwargs={
-            "tokenizer": tokenizer,
-            "info": info,
-            "max_length": run.max_length,
-            "strategy": run.truncation,
-            "head": run.truncation_head,
-        },
+        fn_kwargs={"tokenizer": tokenizer, "info": info, **settings},
     )
+
+
+def _chunk_features(batch: dict[str, list], tokenizer: PreTrainedTokenizerBase, info: DatasetInfo, **settings):
+    """Chunks of single texts, with their labels."""
+    if len(info.text_columns) > 1:
+        raise ValueError("chunk_pooling is for single texts; for pairs, truncation shortens both sides.")
+    return {**encode_chunks(tokenizer, batch[info.text_columns[0]], **settings), "labels": batch[info.label_column]}
 
 
 def _for_task(args: StrategyTrainingArguments, run: RunArguments, metric: str) -> StrategyTrainingArguments:

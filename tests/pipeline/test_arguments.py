@@ -21,6 +21,12 @@ def test_global_batch(whole, per_device, processes, expected):
     assert size * accumulation * processes == whole
 
 
+@pytest.mark.parametrize(("layers", "parsed"), [("last4", "last4"), ("3", 3), ("0, 5", [0, 5]), ("-1", -1)])
+def test_layers(layers, parsed):
+    assert RunArguments(layers=layers).classifier_settings()["layers"] == parsed
+    assert RunArguments().classifier_settings() == {}
+
+
 @pytest.mark.parametrize(("whole", "processes"), [(24, 5), (2, 4)])
 def test_a_batch_that_cannot_be_shared(whole, processes):
     with pytest.raises(ValueError, match=f"{whole}, which {processes} processes"):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, TrainerCallback
 
+from hf_ftstrategies import EncoderClassifier
 from hf_ftstrategies.data.truncation import encode_batch
 from hf_ftstrategies.pipeline import fine_tuning
 from hf_ftstrategies.pipeline.recipe import Recipe, main, run_recipe
@@ -49,6 +50,27 @@ def test_the_saved_model_gives_the_reported_accuracy(tmp_path):
 
 def recipe_of(tmp_path):
     return Recipe("tiny", "Tiny topics", {**recipe(tmp_path).presets, "output_dir": str(tmp_path / "other")})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"chunk_pooling": "attention", "max_length": 6, "truncation": "tail"},
+        {"chunk_pooling": "mean", "max_length": 6, "max_chunks": 2, "chunk_stride": 1, "truncation": "tail"},
+        {"layers": "0,2", "layer_pooling": "mean", "token_pooling": "mean"},
+        {"layers": "1", "head": "mlp"},
+        {"head": "bilstm"},
+    ],
+)
+def test_layers_heads_and_chunks(tmp_path, options):
+    short = {"max_steps": 6, "evaluations": 2, "unfreezing": "none"}
+    results = run_recipe(recipe(tmp_path, **short, **options), [])
+    assert json.loads((tmp_path / "out" / "plan.json").read_text())["model"]["class"] == "EncoderClassifier"
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    assert isinstance(loaded, EncoderClassifier)
+    assert "import EncoderClassifier" in (tmp_path / "out" / "README.md").read_text()
+    cut = options.get("max_chunks") == 2  # 2 chunks of 4 with one token twice hold 7 of 10 tokens
+    assert results["dataset"]["truncated_share"]["train"] == float(cut)
 
 
 class Killed(Exception):
