@@ -1,7 +1,10 @@
 # Each target sets up what it needs in .venv; PYTHON chooses the interpreter that makes it.
 PYTHON ?= python3
 BIN := .venv/bin
-LAUNCH := $(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no
+# accelerate uses one CPU thread unless it is told otherwise
+THREADS := $(shell getconf _NPROCESSORS_ONLN)
+LAUNCH := $(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no \
+	--num_cpu_threads_per_process $(THREADS)
 
 .PHONY: quickstart test lint bench clean
 

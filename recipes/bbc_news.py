@@ -6,7 +6,8 @@ each is cut to 256 tokens, the first 128 and the last (Sun et al. 2019, head + t
 slanted triangular schedule and gradual unfreezing (Howard & Ruder 2018) are on; re-initialising a block did not help
 here (`make bench` compares them with stock Trainer).
 
-    accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no recipes/bbc_news.py
+    accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no \
+        --num_cpu_threads_per_process 2 recipes/bbc_news.py
 
 Several GPUs: `--num_processes 4`; several processes on CPUs: `torchrun --nproc_per_node 2 recipes/bbc_news.py
 --use_cpu True`. Any option of the run can be changed: `--learning_rate 3e-5 --unfreezing none --train_rows 1000`;
