@@ -240,14 +240,16 @@ class StrategyTrainerMixin:
         return self.lr_scheduler
 
     def log(self, logs: dict[str, float], *args, **kwargs) -> None:
-        """Log the rate of every depth beside Trainer's one rate, which is the head's; 0 where frozen."""
+        """Log the rates by depth, where they differ, beside Trainer's one rate, which is the head's; 0 where frozen."""
         if "learning_rate" in logs and self.strategies:
-            peaks = self.optimizer.param_groups
-            for group in peaks:
+            rates: dict[str, float] = {}
+            head = self.optimizer.param_groups[0]
+            for group in self.optimizer.param_groups:
                 trains = any(p.requires_grad for p in group["params"])
-                rate = logs["learning_rate"] * group["initial_lr"] / peaks[0]["initial_lr"] * trains
-                name = self.layer_map.name_of(group["depth"]).replace(" ", "_")
-                logs[f"learning_rate/{name}"] = max(rate, logs.get(f"learning_rate/{name}", 0.0))
+                rate = logs["learning_rate"] * group["initial_lr"] / head["initial_lr"] * trains
+                name = f"learning_rate/{self.layer_map.name_of(group['depth']).replace(' ', '_')}"
+                rates[name] = max(rate, rates.get(name, 0.0))
+            logs |= rates if len(set(rates.values())) > 1 else {}
         super().log(logs, *args, **kwargs)
 
     # --- Loss ---

@@ -35,6 +35,7 @@ PLAN_COLUMNS = (
     (8.8, "right", "peak rate"),
     (10.0, "right", "weight decay"),
 )
+CHARACTER_WIDTH = 0.0095  # of a phase name, as a share of the width of the axes
 MAX_NAMED_PHASES = 8
 MAX_NUMBERED_CLASSES = 20
 
@@ -117,7 +118,7 @@ def plot_loss(
     axes[-1].set_xlabel("optimizer step")
     axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     known = [phase for phase in phases if phase["first_step"] is not None]
-    _mark_phases(axes, known, [phase["first_step"] for phase in known])
+    _mark_phases(axes, known, [*(phase["first_step"] for phase in known), axes[-1].get_xlim()[1]])
     return figure
 
 
@@ -277,13 +278,17 @@ def _draw_rate_rows(rows: Axes, depths: Sequence[dict[str, Any]], rates: np.ndar
 
 def _mark_phases(axes: Sequence[Axes], phases: Sequence[dict[str, Any]], edges: Sequence[float]) -> None:
     few = len(phases) <= MAX_NAMED_PHASES
-    for phase, edge in zip(phases, edges, strict=False):
+    names = [_short(phase["name"]) for phase in phases]
+    room = np.diff(edges) / max(edges[-1], 1) / CHARACTER_WIDTH
+    if any(len(name) > cells for name, cells in zip(names, room, strict=False)):
+        names = [str(number) for number in range(1, len(phases) + 1)]  # the plan tells what they are
+    for phase, edge, text in zip(phases, edges, names, strict=False):
         style = "-" if phase["first_step"] is not None else "--"
         for axis in axes if edge > 0 else ():
             axis.axvline(edge, color="#8b949e", linewidth=0.8 if few else 0.3, linestyle=style, zorder=1)
         if few and len(phases) > 1:
             place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-            name = axes[0].annotate(_short(phase["name"]), (edge, 1), (1, 4), **place)
+            name = axes[0].annotate(text, (edge, 1), (1, 4), **place)
             name.set(fontsize=8, color=MUTED, annotation_clip=False)
 
 

@@ -46,10 +46,10 @@ class StageProgress(ProgressCallback):
         self.training_bar.set_description(f"{self.stage}{phase}", refresh=False)
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs=None, **kwargs):
-        """Show the newest losses and the selecting metric beside the bar."""
+        """Show the newest loss and the selecting metric beside the bar."""
         if self.training_bar is None:
             return
-        wanted = {"loss": "loss", "eval_loss": "validation loss"}
-        wanted[f"eval_{args.metric_for_best_model}"] = f"validation {args.metric_for_best_model}"
+        metric = str(args.metric_for_best_model).removeprefix("eval_")
+        wanted = {"loss": "loss", f"eval_{metric}": f"validation {metric}"}
         self.shown |= {name: f"{logs[key]:.3g}" for key, name in wanted.items() if key in logs}
         self.training_bar.set_postfix(self.shown, refresh=False)
