@@ -90,19 +90,9 @@ def load_dataset_splits(
     else:
         task_type = _check_task(get_task(task), layout)
         label, metrics = LABEL, (spec.metrics if task == spec.task else ()) or task_type.metrics
-        splits = {
-            split: arrange(rows, layout, f"{source}, split {split!r}", need_labels=split == "train")
-            for split, rows in splits.items()
-        }
-        splits, names, notes = clean_splits(
-            splits,
-            layout,
-            task_type.label_kind,
-            label_names=tuple(label_names or ()),
-            default_names=spec.label_names if label_column is None else (),
-            on_bad_rows=on_bad_rows,
-            source=source,
-        )
+        given = tuple(label_names or ())
+        usual = spec.label_names if label_column is None else ()
+        splits, names, notes = _clean(splits, layout, task_type, given, usual, on_bad_rows, source)
         findings += notes
     return DatasetDict(splits), DatasetInfo(
         name=name,
@@ -117,6 +107,31 @@ def load_dataset_splits(
         rows={split: len(rows) for split, rows in splits.items()},
         unlabelled=tuple(split for split, rows in splits.items() if label not in rows.column_names),
         findings=tuple(findings),
+    )
+
+
+def _clean(
+    splits: Mapping[str, Dataset],
+    layout: Layout,
+    task: TaskType,
+    label_names: tuple[str, ...],
+    default_names: tuple[str, ...],
+    on_bad_rows: str,
+    source: str,
+) -> tuple[dict[str, Dataset], tuple[str, ...], list[str]]:
+    """The splits in the columns of the task, without bad rows; names of the labels; what was found."""
+    arranged = {
+        split: arrange(rows, layout, f"{source}, split {split!r}", need_labels=split == "train")
+        for split, rows in splits.items()
+    }
+    return clean_splits(
+        arranged,
+        layout,
+        task.label_kind,
+        label_names=label_names,
+        default_names=default_names,
+        on_bad_rows=on_bad_rows,
+        source=source,
     )
 
 

@@ -66,7 +66,7 @@ def test_tables_are_whole(tmp_path):
 @pytest.mark.parametrize(
     "command",
     [
-        "python /home/jane/run.py --out=/tmp/jane/out",
+        "python /home/jane/run.py --out=/srv/jane/out",
         "python 'C:\\Users\\jane\\run.py' --out file:///home/jane/out/ --data ~/jane/data",
         "HOME=/home/jane:/opt/jane/x python run.py",
     ],
