@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from typing import get_args, get_type_hints
 
 from transformers import TrainingArguments
 
@@ -87,6 +88,7 @@ class StrategyTrainingArguments(TrainingArguments):
         return super().__new__(cls)
 
     def __post_init__(self):
+        self._check_types()
         if self.lr_schedule == "none":  # how a command line takes a preset back
             self.lr_schedule = None
         if self.evaluations is not None:
@@ -95,6 +97,20 @@ class StrategyTrainingArguments(TrainingArguments):
         super().__post_init__()
         check_schedule(self)
         self._check_optimizer()
+
+    def _check_types(self) -> None:
+        """Values of our own fields must be of their types; from files they often come as text."""
+        hints = get_type_hints(StrategyTrainingArguments)
+        inherited = {f.name for f in fields(TrainingArguments)}
+        for own in fields(StrategyTrainingArguments):
+            if own.name in inherited or own.name == "unfreeze_every":  # read by parse_every
+                continue
+            types = get_args(hints[own.name]) or (hints[own.name],)
+            value = getattr(self, own.name)
+            fits = isinstance(value, types) or (float in types and isinstance(value, int))
+            if not fits or (isinstance(value, bool) and bool not in types):
+                names = " or ".join("None" if t is type(None) else t.__name__ for t in types)
+                raise ValueError(f"{own.name} is {value!r}: give a value of type {names}.")
 
     def _evaluate_evenly(self) -> None:
         """Make Trainer evaluate and save by steps; `EvenEvaluations` then says at which."""

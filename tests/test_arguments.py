@@ -185,6 +185,15 @@ BAD = [
     ({"evaluations": -1}, "evaluations is -1"),
     ({"evaluations": 10, "eval_strategy": "epoch"}, "give only one of them"),
     ({"early_stopping_patience": 0}, "early_stopping_patience is 0"),
+    ({"max_grad_norm_per_tensor": 0.0, "bias_correction": False, "max_grad_norm": 0.0}, "give a positive norm"),
+    ({"layer_decay": None}, "layer_decay is None: give a value of type float"),
+    ({"layer_decay": "0.9"}, "layer_decay is '0.9': give a value of type float"),
+    ({"unfreezing": None}, "unfreezing is None"),
+    ({"unfreeze_every": None}, "unfreeze_every is None"),
+    ({"evaluations": "10"}, "evaluations is '10': give a value of type int or None"),
+    ({"reinit_layers": 1.5}, "reinit_layers is 1.5"),
+    ({"reinit_layers": True}, "reinit_layers is True"),
+    ({"bias_correction": "yes"}, "bias_correction is 'yes'"),
 ]
 
 

@@ -122,8 +122,8 @@ def check_ends(phases: list[Phase], total_steps: int, steps_per_epoch: int, sour
         end = phase.until_step
         if end <= begin:
             raise ValueError(
-                f"{source}: phase {number} ({phase.name}) ends at step {end}, but begins at step {begin}: `until` "
-                "counts from the start of the training and must rise from phase to phase."
+                f"{source}: phase {number} ({phase.name}) ends at step {end}, but begins at step {begin}. Ends count "
+                "from the start of the training and must rise: train longer, or make the phases longer."
             )
         begin = end
 
@@ -134,7 +134,7 @@ def parse_every(text: str | int | float) -> str | int | float:
         return "epoch"
     try:
         number = float(text)
-    except ValueError:
+    except (TypeError, ValueError):
         number = 0.0
     if 0 < number < 1:
         return number
