@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from transformers import AutoTokenizer, DataCollatorWithPadding, PreTrainedTokenizerBase, set_seed
 from transformers.trainer_callback import ProgressCallback
-from transformers.trainer_utils import EvalPrediction, get_last_checkpoint
+from transformers.trainer_utils import EvalPrediction
 from transformers.utils import logging as transformers_logging
 
 from hf_ftstrategies.arguments import StrategyTrainingArguments
@@ -25,6 +25,7 @@ from hf_ftstrategies.modeling.classifier import EncoderClassifier
 from hf_ftstrategies.modeling.packaged import PretrainedSource, find_pretrained
 from hf_ftstrategies.pipeline.arguments import RunArguments
 from hf_ftstrategies.pipeline.machine import hardware, peak_memory_mib, versions
+from hf_ftstrategies.pipeline.output import newest_complete_checkpoint
 from hf_ftstrategies.pipeline.progress import StageProgress
 from hf_ftstrategies.strategies.state_files import JSON_NAME, read_json
 from hf_ftstrategies.trainer import StrategyTrainer
@@ -59,7 +60,7 @@ class FineTuning:
     def train(self) -> float:
         """Train, or go on from the last checkpoint. Returns the seconds it took."""
         begin = time.perf_counter()
-        checkpoint = get_last_checkpoint(self.args.output_dir) if Path(self.args.output_dir).is_dir() else None
+        checkpoint = newest_complete_checkpoint(self.args.output_dir)
         if not self.args.disable_tqdm:
             self.trainer.remove_callback(ProgressCallback)
             self.trainer.add_callback(StageProgress("fine-tuning", self.trainer.plan()))

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 from hf_ftstrategies.plan import differences
 
+logger = logging.getLogger(__name__)
+
 MANIFEST = "manifest.json"
 CHECKPOINTS = "checkpoints"
+_NAME = re.compile(r"checkpoint-\d+")
 
 
 class OutputFolder:
@@ -108,3 +113,20 @@ class OutputFolder:
     def read_json(self, name: str) -> Any:
         """Read one back."""
         return json.loads((self.path / name).read_text(encoding="utf-8"))
+
+
+def newest_complete_checkpoint(folder: str | Path) -> str | None:
+    """The newest checkpoint that was written to its end; a torn one (a kill while saving) is passed over.
+
+    Args:
+        folder (`str` or `Path`): With `checkpoint-N` folders, or not there yet.
+    """
+    numbered = [(int(p.name.split("-")[1]), p) for p in Path(folder).glob("checkpoint-*") if _NAME.fullmatch(p.name)]
+    for _, checkpoint in sorted(numbered, reverse=True):
+        try:
+            json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))  # the last file written
+        except (OSError, UnicodeDecodeError, json.JSONDecodeError):
+            logger.warning("%s was not written to its end; an earlier checkpoint is used.", checkpoint)
+            continue
+        return str(checkpoint)
+    return None

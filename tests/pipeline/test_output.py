@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from hf_ftstrategies.pipeline.output import OutputFolder
+from hf_ftstrategies.pipeline.output import OutputFolder, newest_complete_checkpoint
 
 SETTINGS = {"layer_decay": 0.9, "rows": [1, 2]}
 
@@ -59,6 +59,17 @@ def test_no_permission(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)  # root may write anywhere
     with pytest.raises(ValueError, match="no permission"):
         OutputFolder(tmp_path, SETTINGS)
+
+
+def test_a_torn_checkpoint_is_passed_over(tmp_path, caplog):
+    assert newest_complete_checkpoint(tmp_path / "none") is None
+    for step, state in ((9, "{}"), (10, "{}"), (100, '{"torn'), (101, None)):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        if state is not None:
+            (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
+    (tmp_path / "checkpoint-best").mkdir()
+    assert newest_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
+    assert [record.args[0].name for record in caplog.records] == ["checkpoint-101", "checkpoint-100"]
 
 
 def test_settings_are_compared_as_json(tmp_path):
