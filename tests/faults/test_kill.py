@@ -109,12 +109,3 @@ def test_nothing_stays_frozen_after_an_interrupt_in_the_same_process(tmp_path, r
         trainer = StrategyTrainer(model, arguments(tmp_path / "anew", **settings), train_dataset=rows())
         trainer.train()
     assert equal(snapshot(trainer.model), snapshot(straight.model))
-
-
-def test_a_torn_checkpoint_is_passed_over(tmp_path):
-    assert run.newest_complete_checkpoint(tmp_path / "nowhere") is None
-    for step, state in ((9, "{}"), (10, '{"global_st'), (11, None)):
-        (tmp_path / f"checkpoint-{step}").mkdir()
-        if state is not None:
-            (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
-    assert run.newest_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-9")
