@@ -9,7 +9,7 @@ from transformers import TrainingArguments
 
 from hf_ftstrategies.optim.schedules import check_schedule
 from hf_ftstrategies.strategies import make_strategies
-from hf_ftstrategies.suggest import did_you_mean
+from hf_ftstrategies.suggest import check_type, did_you_mean
 
 
 def _knob(default, help: str):
@@ -106,11 +106,7 @@ class StrategyTrainingArguments(TrainingArguments):
             if own.name in inherited or own.name == "unfreeze_every":  # read by parse_every
                 continue
             types = get_args(hints[own.name]) or (hints[own.name],)
-            value = getattr(self, own.name)
-            fits = isinstance(value, types) or (float in types and isinstance(value, int))
-            if not fits or (isinstance(value, bool) and bool not in types):
-                names = " or ".join("None" if t is type(None) else t.__name__ for t in types)
-                raise ValueError(f"{own.name} is {value!r}: give a value of type {names}.")
+            check_type(own.name, getattr(self, own.name), *types)
 
     def _evaluate_evenly(self) -> None:
         """Make Trainer evaluate and save by steps; `EvenEvaluations` then says at which."""

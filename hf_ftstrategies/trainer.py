@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from rich.console import Console
 from transformers import Trainer, get_scheduler
-from transformers.trainer_utils import get_last_checkpoint
+from transformers.trainer_utils import get_last_checkpoint, has_length
 
 from hf_ftstrategies.arguments import StrategyTrainingArguments
 from hf_ftstrategies.modeling.layer_map import LayerMap
@@ -19,6 +19,7 @@ from hf_ftstrategies.optim.schedules import make_schedule, make_scheduler
 from hf_ftstrategies.plan import Plan, differences, make_plan
 from hf_ftstrategies.strategies import ReinitTopLayers, Strategy, TrainingLength, make_strategies
 from hf_ftstrategies.strategies.state_files import JSON_NAME, load_states, read_json, save_states
+from hf_ftstrategies.suggest import did_you_mean
 
 
 class StrategyTrainerMixin:
@@ -89,12 +90,14 @@ class StrategyTrainerMixin:
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs):
         """`Trainer.train`, after the plan was made, printed, and compared with the checkpoint's."""
-        if getattr(self.train_dataset, "__len__", lambda: 1)() == 0:
+        if has_length(self.train_dataset) and len(self.train_dataset) == 0:
             raise ValueError("The training data set is empty.")
+        _check_labels(self.train_dataset, self.model)
         checkpoint = resume_from_checkpoint
         if checkpoint is True:
             checkpoint = get_last_checkpoint(self.args.output_dir)
         if self._is_strategic:
+            self._check_output(checkpoint)
             self._plan = self.plan()
             if self.is_world_process_zero() and not self.args.disable_tqdm:
                 Console(stderr=True).print(self._plan.table())
@@ -106,6 +109,28 @@ class StrategyTrainerMixin:
             for strategy in self.strategies:
                 strategy.on_train_end(self.args, self.state, self.control)
             raise
+
+    def _check_output(self, checkpoint: str | None) -> None:
+        """Checkpoints of an earlier training are never overwritten silently; those of this trainer are its own."""
+        found = get_last_checkpoint(self.args.output_dir) if Path(self.args.output_dir).is_dir() else None
+        if found is not None and checkpoint is None and self._plan is None:
+            raise ValueError(
+                f"output_dir {self.args.output_dir!r} holds checkpoints of an earlier training (last {found!r}): pass "
+                "resume_from_checkpoint=True to go on with it, or choose another output_dir."
+            )
+
+    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
+        """`Trainer.evaluate`; in training, an unknown `metric_for_best_model` is named with the nearest known."""
+        metrics = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+        wanted = self.args.metric_for_best_model
+        if self._is_strategic and self.is_in_train and wanted is not None and metric_key_prefix == "eval":
+            key = wanted if wanted.startswith("eval_") else f"eval_{wanted}"
+            if key not in metrics:
+                raise ValueError(
+                    f"metric_for_best_model is {wanted!r}, evaluation reports {', '.join(sorted(metrics))}."
+                    f"{did_you_mean(key, metrics)}"
+                )
+        return metrics
 
     # --- Plan ---
 
@@ -246,7 +271,9 @@ class StrategyTrainerMixin:
             head = self.optimizer.param_groups[0]
             for group in self.optimizer.param_groups:
                 trains = any(p.requires_grad for p in group["params"])
-                rate = logs["learning_rate"] * group["initial_lr"] / head["initial_lr"] * trains
+                # the logged rate is that before the scheduler's step, so the others are scaled from their peaks
+                peak, top = (g.get("initial_lr", g["lr"]) for g in (group, head))
+                rate = logs["learning_rate"] * peak / top * trains if top else 0.0
                 name = f"learning_rate/{self.layer_map.name_of(group['depth']).replace(' ', '_')}"
                 rates[name] = max(rate, rates.get(name, 0.0))
             logs |= rates if len(set(rates.values())) > 1 else {}
@@ -297,11 +324,13 @@ class StrategyTrainerMixin:
 
     def _check_checkpoint(self, checkpoint: str | os.PathLike) -> None:
         """Refuse a checkpoint of another plan, showing the differences."""
+        if not Path(checkpoint).is_dir():
+            raise ValueError(f"There is no checkpoint folder {str(checkpoint)!r} to resume from.")
         if not Path(checkpoint, JSON_NAME).is_file():
-            if self.strategies:
+            if self._is_strategic:
                 raise ValueError(
-                    f"The checkpoint {str(checkpoint)!r} has no {JSON_NAME}: it was made without the strategies "
-                    f"{', '.join(s.name for s in self.strategies)}. Start a new run from its weights instead."
+                    f"The checkpoint {str(checkpoint)!r} has no {JSON_NAME}: it was saved without this plan, or as "
+                    "weights only. Start a new run from its weights instead."
                 )
             return
         saved = read_json(checkpoint)["fingerprint"]
@@ -319,11 +348,11 @@ class StrategyTrainer(StrategyTrainerMixin, Trainer):
 
 
 def _all_strategies(knobs: StrategyTrainingArguments | None, given: list[Strategy]) -> list[Strategy]:
-    for strategy in given:
-        if not isinstance(strategy, Strategy):
+    for strategy in given if isinstance(given, (list, tuple)) else [given]:
+        if not isinstance(given, (list, tuple)) or not isinstance(strategy, Strategy):
             raise ValueError(
-                f"strategies holds {strategy!r}: give Strategy objects, such as LayerwiseLearningRate(0.95), or use "
-                "the fields of StrategyTrainingArguments."
+                f"strategies holds {strategy!r}: give a list of Strategy objects, such as "
+                "[LayerwiseLearningRate(0.95)], or use the fields of StrategyTrainingArguments."
             )
     strategies = ([] if knobs is None else make_strategies(knobs)) + list(given)
     names = [strategy.name for strategy in strategies]
@@ -338,3 +367,23 @@ def _all_strategies(knobs: StrategyTrainingArguments | None, given: list[Strateg
 
 def _count_labels(labels: torch.Tensor) -> torch.Tensor:
     return labels.ne(-100).sum()
+
+
+def _check_labels(dataset, model) -> None:
+    """Class labels outside the model's would fail as an index error deep in torch; here they are named."""
+    config = getattr(model, "config", None)
+    names = getattr(dataset, "column_names", None) or (list(dataset[0]) if isinstance(dataset, list) else [])
+    column = next((name for name in ("labels", "label") if name in names), None)
+    if column is None or config is None or not has_length(dataset):
+        return
+    if config.num_labels < 2 or config.problem_type == "regression":
+        return
+    labels = [row[column] for row in dataset] if isinstance(dataset, list) else dataset[column][:]
+    known = (*range(config.num_labels), -100)
+    wrong = [(row, label) for row, label in enumerate(labels) if isinstance(label, int) and label not in known]
+    if wrong:
+        rows = ", ".join(f"{label} in row {row}" for row, label in wrong[:3])
+        raise ValueError(
+            f"{len(wrong)} labels are outside 0 to {config.num_labels - 1} ({rows}): the model has "
+            f"{config.num_labels} labels (num_labels)."
+        )

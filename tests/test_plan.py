@@ -75,8 +75,8 @@ def test_an_early_stopped_phase_has_no_end(tmp_path):
     (tmp_path / "s.yaml").write_text(
         "phases:\n  - {train: head, until: {early_stop: {metric: loss}}}\n  - {train: all}\n"
     )
-    args = arguments(tmp_path, unfreezing=str(tmp_path / "s.yaml"))
-    plan = StrategyTrainer(tiny_bert(), args, train_dataset=rows()).plan()
+    args = arguments(tmp_path, unfreezing=str(tmp_path / "s.yaml"), eval_strategy="epoch")
+    plan = StrategyTrainer(tiny_bert(), args, train_dataset=rows(), eval_dataset=rows(8)).plan()
     assert plan.phases[0]["last_step"] is None
     assert plan.phases[0]["until"] == "1 evaluations without better loss"
     assert plan.table().row_count == 5
@@ -87,6 +87,12 @@ def test_schedules_of_transformers_are_drawn_too(tmp_path):
     assert StrategyTrainer(tiny_bert(), args, train_dataset=rows()).plan().schedule == [
         [0, 0.0], [1, 0.5], [2, 1.0], [3, 0.75], [4, 0.5], [5, 0.25], [6, 0.0],
     ]  # fmt: skip
+
+
+def test_a_plan_needs_steps(tmp_path):
+    args = arguments(tmp_path, layer_decay=0.9, num_train_epochs=0)
+    with pytest.raises(ValueError, match="The training has 0 steps"):
+        StrategyTrainer(tiny_bert(), args, train_dataset=rows()).plan()
 
 
 def test_a_plan_needs_data(tmp_path):

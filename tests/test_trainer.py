@@ -107,8 +107,12 @@ def test_a_strategy_twice_is_refused(tmp_path):
 
 
 def test_bad_input_is_named(tmp_path):
-    with pytest.raises(ValueError, match="strategies holds 'layerwise_lr'"):
-        StrategyTrainer(tiny_bert(), arguments(tmp_path), strategies=["layerwise_lr"])
+    for wrong in (["layerwise_lr"], LayerwiseLearningRate(0.9), "layerwise_lr"):
+        with pytest.raises(ValueError, match=r"strategies holds .*give a list"):
+            StrategyTrainer(tiny_bert(), arguments(tmp_path), strategies=wrong)
+    data = [{**row, "labels": row["labels"] + 5 * (i == 2)} for i, row in enumerate(rows())]
+    with pytest.raises(ValueError, match=r"1 labels are outside 0 to 2 \([567] in row 2\)"):
+        train(tmp_path, data=data)
     with pytest.raises(ValueError, match="is empty"):
         train(tmp_path, data=[])
 
@@ -140,6 +144,35 @@ def test_resume_with_another_plan_shows_the_difference(tmp_path):
         train(tmp_path, resume=True, **{**settings, "reinit_layers": 0})
     with pytest.raises(ValueError, match=r"total_steps: 30 in the checkpoint, 36 now"):
         train(tmp_path, resume=True, **{**settings, "num_train_epochs": 6})
+
+
+def test_an_earlier_training_is_not_overwritten(tmp_path):
+    settings = {"layer_decay": 0.9, "save_strategy": "steps", "save_steps": 3}
+    trainer = train(tmp_path, **settings)
+    with pytest.raises(ValueError, match="holds checkpoints of an earlier training"):
+        train(tmp_path, **settings)
+    trainer.train()  # its own, as with the stock Trainer
+
+
+@pytest.mark.parametrize("settings", [{"lr_schedule": "slanted_triangular"}, {"bias_correction": False}])
+def test_resume_from_a_plain_checkpoint_is_refused(tmp_path, settings):
+    train(tmp_path, callbacks=[StopAt(3)], save_strategy="steps", save_steps=3)
+    with pytest.raises(ValueError, match="saved without this plan"):
+        train(tmp_path, resume=True, save_strategy="steps", save_steps=3, **settings)
+    with pytest.raises(ValueError, match="no checkpoint folder 'nowhere'"):
+        train(tmp_path, resume="nowhere", **settings)
+
+
+def test_rates_of_a_schedule_that_looks_at_metrics(tmp_path):
+    settings = {"layer_decay": 0.5, "lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "epoch"}
+    trainer = StrategyTrainer(
+        tiny_bert(),
+        arguments(tmp_path, metric_for_best_model="loss", **settings),
+        train_dataset=rows(),
+        eval_dataset=rows(8),
+    )
+    trainer.train()
+    assert trainer.state.log_history[0]["learning_rate/embeddings"] == pytest.approx(1e-2 / 8)
 
 
 def test_resume_without_or_from_without_strategies_is_refused(tmp_path):

@@ -87,6 +87,8 @@ class LayerMap:
             ValueError: If `model` is no Transformers model, is an encoder-decoder, has no stack of blocks or
                 several, or has parameters of which the depth is unknown.
         """
+        if not isinstance(model, nn.Module):
+            raise ValueError(f"A LayerMap is made of a model, not of {model!r}: load it with from_pretrained first.")
         core = _unwrap(model)
         base = core.base_model
         path, stack = _find_blocks(base)

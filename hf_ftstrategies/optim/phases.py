@@ -120,6 +120,11 @@ def check_ends(phases: list[Phase], total_steps: int, steps_per_epoch: int, sour
             begin = begin + 1 if phase.early_stop else total_steps  # an early stop may come at any evaluation
             continue
         end = phase.until_step
+        if phase is phases[-1] and end != total_steps:
+            raise ValueError(
+                f"{source}: the last phase ({phase.name}) ends at step {end}, the training at step {total_steps}: "
+                "leave its `until` out, or add a phase."
+            )
         if end <= begin:
             raise ValueError(
                 f"{source}: phase {number} ({phase.name}) ends at step {end}, but begins at step {begin}. Ends count "
@@ -132,6 +137,8 @@ def parse_every(text: str | int | float) -> str | int | float:
     """Read `unfreeze_every`: `"epoch"`, an integer >= 1 (steps) or a float in (0, 1) (fraction of training)."""
     if text == "epoch":
         return "epoch"
+    if isinstance(text, bool):
+        text = str(text)
     try:
         number = float(text)
     except (TypeError, ValueError):

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 from pathlib import Path
 
 import yaml
 
 from hf_ftstrategies.modeling.layer_map import LayerMap
 from hf_ftstrategies.optim.phases import EarlyStop, Phase, built_in_phases
-from hf_ftstrategies.suggest import did_you_mean
+from hf_ftstrategies.suggest import check_type, did_you_mean
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """`SafeLoader` that refuses a key given twice, of which YAML keeps the last without a word."""
+
+    def construct_mapping(self, node, deep=False):
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is there twice", node.start_mark)
+        return super().construct_mapping(node, deep)
 
 
 def read_schedule(path: str | Path) -> list[dict]:
@@ -22,17 +34,20 @@ def read_schedule(path: str | Path) -> list[dict]:
         ValueError: not readable, not YAML, or not of that form.
     """
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        content = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"Unfreezing schedule {str(path)!r} cannot be read: {error}") from error
     phases = content.get("phases") if isinstance(content, dict) else None
     if not isinstance(phases, list) or not phases:
         raise ValueError(f"Unfreezing schedule {str(path)!r} needs a list `phases:` with at least one phase.")
+    _check_keys(content, ("phases",), f"Unfreezing schedule {str(path)!r}")
     for number, phase in enumerate(phases, 1):
         where = f"Unfreezing schedule {str(path)!r}, phase {number}"
         if not isinstance(phase, dict) or "train" not in phase:
             raise ValueError(f"{where}: needs `train:`, a list of depths, parts and patterns, or all.")
         _check_keys(phase, ("name", "train", "until"), where)
+        _check_train(phase["train"], where)
+        check_type(f"{where}: name", phase.get("name", ""), str)
         until = phase.get("until")
         if until is None and number < len(phases):
             raise ValueError(f"{where}: needs `until:`; only the last phase may run to the end of the training.")
@@ -49,13 +64,20 @@ def _check_keys(mapping: dict, known: tuple[str, ...], where: str) -> None:
             )
 
 
+def _check_train(train, where: str) -> None:
+    entries = train if isinstance(train, list) else [train]
+    if not entries or any(isinstance(e, bool) or not isinstance(e, (int, str)) for e in entries):
+        raise ValueError(f"{where}: `train` is {train!r}: give depths, part names and patterns, or all.")
+
+
 def _check_until(until, where: str) -> None:
     if not isinstance(until, dict) or not until:
         raise ValueError(f"{where}: `until` is {until!r}: give {{epoch: N}}, {{step: N}} or {{early_stop: ...}}.")
     _check_keys(until, ("epoch", "step", "early_stop"), where)
     for unit in ("epoch", "step"):
         value = until.get(unit, 1)
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or value <= 0:
+        check_type(f"{where}: until {unit}", value, *((int,) if unit == "step" else (int, float)))
+        if not 0 < value < math.inf:
             raise ValueError(f"{where}: `until: {{{unit}: {value!r}}}` must be a number above 0.")
     if "epoch" in until and "step" in until:
         raise ValueError(f"{where}: `until` has both epoch and step: give one.")
@@ -64,7 +86,9 @@ def _check_until(until, where: str) -> None:
         if not isinstance(stop, dict) or not isinstance(stop.get("metric"), str):
             raise ValueError(f"{where}: `early_stop` needs `metric:`, and may have patience and greater_is_better.")
         _check_keys(stop, ("metric", "patience", "greater_is_better"), where)
-        if not isinstance(stop.get("patience", 1), int) or stop.get("patience", 1) < 1:
+        check_type(f"{where}: patience", stop.get("patience", 1), int)
+        check_type(f"{where}: greater_is_better", stop.get("greater_is_better"), bool, type(None))
+        if stop.get("patience", 1) < 1:
             raise ValueError(f"{where}: patience is {stop['patience']!r}: give a whole number of evaluations >= 1.")
 
 

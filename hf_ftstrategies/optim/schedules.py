@@ -45,7 +45,7 @@ def _check_slanted_triangular(total_steps: int, cut_fraction: float, ratio: floa
         raise ValueError(f"total_steps is {total_steps}: a schedule needs at least one step.")
     if not 0 < cut_fraction < 1:
         raise ValueError(f"stlr_cut_fraction is {cut_fraction}: give a fraction of training between 0 and 1.")
-    if ratio < 1:
+    if not ratio >= 1:  # nan too
         raise ValueError(f"stlr_ratio is {ratio}: peak rate / lowest rate is at least 1.")
 
 
@@ -117,6 +117,7 @@ def check_schedule(args) -> None:
     Raises:
         ValueError: unknown name, or a second schedule asked for beside `lr_schedule`.
     """
+    _check_slanted_triangular(1, args.stlr_cut_fraction, args.stlr_ratio)
     if args.lr_schedule is None:
         return
     if args.lr_schedule not in SCHEDULES:
@@ -129,13 +130,11 @@ def check_schedule(args) -> None:
             f"lr_schedule={args.lr_schedule!r} and lr_scheduler_type={str(args.lr_scheduler_type.value)!r} are "
             "two schedules for one run: give only one of them."
         )
-    if args.lr_schedule == "slanted_triangular":
-        _check_slanted_triangular(1, args.stlr_cut_fraction, args.stlr_ratio)
-        if args.warmup_steps:
-            raise ValueError(
-                f"warmup_steps is {args.warmup_steps}, but slanted_triangular warms up by itself: "
-                "set stlr_cut_fraction instead."
-            )
+    if args.lr_schedule == "slanted_triangular" and args.warmup_steps:
+        raise ValueError(
+            f"warmup_steps is {args.warmup_steps}, but slanted_triangular warms up by itself: "
+            "set stlr_cut_fraction instead."
+        )
 
 
 def make_schedule(args, total_steps: int) -> Schedule:

@@ -28,6 +28,7 @@ from hf_ftstrategies.pipeline.machine import hardware, peak_memory_mib, versions
 from hf_ftstrategies.pipeline.output import newest_complete_checkpoint
 from hf_ftstrategies.pipeline.progress import StageProgress
 from hf_ftstrategies.strategies.state_files import JSON_NAME, read_json
+from hf_ftstrategies.suggest import did_you_mean
 from hf_ftstrategies.trainer import StrategyTrainer
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def prepare_fine_tuning(run: RunArguments, args: StrategyTrainingArguments) -> F
     splits = {name: _tokenise(rows, name, tokenizer, info, run) for name, rows in splits.items()}
     set_seed(args.seed)  # the new head is drawn here
     model = _load(lambda path: _load_model(path, run, info), source, run.model)
-    args = _for_task(args, run, info.metric)
+    args = _for_task(args, run, info)
     trainer = StrategyTrainer(
         model,
         args,
@@ -216,16 +217,21 @@ def _chunk_features(batch: dict[str, list], tokenizer: PreTrainedTokenizerBase, 
     return {**encode_chunks(tokenizer, batch[info.text_columns[0]], **settings), "labels": batch[info.label_column]}
 
 
-def _for_task(args: StrategyTrainingArguments, run: RunArguments, metric: str) -> StrategyTrainingArguments:
+def _for_task(args: StrategyTrainingArguments, run: RunArguments, info: DatasetInfo) -> StrategyTrainingArguments:
     """Select by the task's metric, unless another was chosen; Trainer's own default is "loss", not "eval_loss"."""
     pin_memory = args.dataloader_pin_memory and args.device.type != "cpu"  # torch warns about it there
     args = replace(args, dataloader_pin_memory=pin_memory)
     if run.global_batch_size is not None:
         size, accumulation = run.batches(args.per_device_train_batch_size, args.world_size)
         args = replace(args, per_device_train_batch_size=size, gradient_accumulation_steps=accumulation)
-    if args.metric_for_best_model not in (None, "loss"):
-        return args
-    return replace(args, metric_for_best_model=metric, greater_is_better=True)
+    chosen = args.metric_for_best_model
+    if chosen in (None, "loss"):
+        return replace(args, metric_for_best_model=info.metric, greater_is_better=True)
+    known = ("loss", *info.metrics)
+    if chosen.removeprefix("eval_") not in known:
+        known_text = f"known here are {', '.join(known)}"
+        raise ValueError(f"metric_for_best_model is {chosen!r}, {known_text}.{did_you_mean(chosen, known)}")
+    return args
 
 
 def _confusion(predictions: np.ndarray, references: np.ndarray, labels: int) -> list[list[int]]:

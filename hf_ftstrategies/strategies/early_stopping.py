@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hf_ftstrategies.strategies.base import Strategy
+from hf_ftstrategies.suggest import check_type
 
 
 class EarlyStopping(Strategy):
@@ -26,6 +27,7 @@ class EarlyStopping(Strategy):
     paper = "Prechelt 1998, criterion UP"
 
     def __init__(self, patience: int = 3):
+        check_type("early_stopping_patience", patience, int)
         if patience < 1:
             raise ValueError(f"early_stopping_patience is {patience}: give at least 1 evaluation.")
         self.patience = patience
@@ -65,7 +67,9 @@ class EarlyStopping(Strategy):
         if not self._training:
             return
         key = args.metric_for_best_model
-        value = metrics[key if key.startswith("eval_") else f"eval_{key}"]
+        value = metrics.get(key if key.startswith("eval_") else f"eval_{key}")
+        if value is None:  # of another of several evaluation sets; StrategyTrainer names an unknown metric
+            return
         improved = self._best is None or (value > self._best if args.greater_is_better else value < self._best)
         self._best, self._waited = (value, 0) if improved else (self._best, self._waited + 1)
         if self._waited >= self.patience:

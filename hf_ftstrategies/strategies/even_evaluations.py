@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from hf_ftstrategies.strategies.base import Strategy
+from hf_ftstrategies.suggest import check_type
 
 
 class EvenEvaluations(Strategy):
@@ -26,6 +27,7 @@ class EvenEvaluations(Strategy):
     paper = "Zhang et al. 2021, section 3"
 
     def __init__(self, count: int = 10):
+        check_type("evaluations", count, int)
         if count < 1:
             raise ValueError(f"evaluations is {count}: give at least 1.")
         self.count = count

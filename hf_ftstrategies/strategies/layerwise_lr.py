@@ -5,7 +5,7 @@ from __future__ import annotations
 from hf_ftstrategies.modeling.layer_map import LayerMap
 from hf_ftstrategies.optim.groups import ParameterGroup
 from hf_ftstrategies.strategies.base import Strategy
-from hf_ftstrategies.suggest import did_you_mean
+from hf_ftstrategies.suggest import check_type, did_you_mean
 
 STYLES = ("sun", "sun_code", "zhang")
 
@@ -55,6 +55,8 @@ class LayerwiseLearningRate(Strategy):
     paper = "Howard & Ruder 2018, section 3.2; Sun et al. 2019, section 5.4.3; Zhang et al. 2021, section 6"
 
     def __init__(self, decay: float = 0.95, style: str = "sun", head_learning_rate: float | None = None):
+        check_type("layer_decay", decay, float)
+        check_type("layer_decay_style", style, str)
         if not 0 < decay <= 1:
             raise ValueError(
                 f"layer_decay is {decay}: give a factor in (0, 1], 1.0 for the same rate everywhere "
@@ -64,7 +66,7 @@ class LayerwiseLearningRate(Strategy):
             raise ValueError(
                 f"layer_decay_style is {style!r}, known are {', '.join(STYLES)}.{did_you_mean(style, STYLES)}"
             )
-        if head_learning_rate is not None and head_learning_rate <= 0:
+        if head_learning_rate is not None and not head_learning_rate > 0:  # nan too
             raise ValueError(f"head_learning_rate is {head_learning_rate}: give a positive rate.")
         self.decay = decay
         self.style = style
@@ -73,9 +75,8 @@ class LayerwiseLearningRate(Strategy):
     @classmethod
     def from_args(cls, args):
         """On with `layer_decay` other than 1.0 or with a `head_learning_rate`."""
-        if args.layer_decay == 1.0 and args.head_learning_rate is None:
-            return None
-        return cls(args.layer_decay, args.layer_decay_style, args.head_learning_rate)
+        strategy = cls(args.layer_decay, args.layer_decay_style, args.head_learning_rate)
+        return None if args.layer_decay == 1.0 and args.head_learning_rate is None else strategy
 
     def check(self, args, layer_map: LayerMap) -> None:
         """Layers that share their parameters cannot have rates of their own."""

@@ -7,6 +7,7 @@ from torch import nn
 
 from hf_ftstrategies.modeling.layer_map import LayerMap
 from hf_ftstrategies.strategies.base import Strategy
+from hf_ftstrategies.suggest import check_type
 
 
 class ReinitTopLayers(Strategy):
@@ -36,6 +37,7 @@ class ReinitTopLayers(Strategy):
     paper = "Zhang et al. 2021, section 5"
 
     def __init__(self, layers: int = 1, pooler: bool | None = None, seed: int | None = None):
+        check_type("reinit_layers", layers, int)
         if layers < 0:
             raise ValueError(f"reinit_layers is {layers}: give the number of top blocks to re-initialise.")
         if layers == 0 and not pooler:

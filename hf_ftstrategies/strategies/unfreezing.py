@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
+from transformers.trainer_utils import has_length
 
 from hf_ftstrategies.modeling.layer_map import LayerMap
 from hf_ftstrategies.optim.phases import (
@@ -19,7 +20,7 @@ from hf_ftstrategies.optim.phases import (
 )
 from hf_ftstrategies.optim.schedule_file import read_schedule, resolve_schedule
 from hf_ftstrategies.strategies.base import Strategy, TrainingLength
-from hf_ftstrategies.suggest import did_you_mean
+from hf_ftstrategies.suggest import check_type, did_you_mean
 
 
 class GradualUnfreezing(Strategy):
@@ -55,6 +56,7 @@ class GradualUnfreezing(Strategy):
     paper = "Howard & Ruder 2018, section 3.3"
 
     def __init__(self, mode: str = "gradual", every: str | int | float = "epoch", frozen_in_eval_mode: bool = False):
+        check_type("unfreezing", mode, str)
         self.mode = mode
         self.every = parse_every(every)
         self.frozen_in_eval_mode = frozen_in_eval_mode
@@ -70,7 +72,7 @@ class GradualUnfreezing(Strategy):
 
     @staticmethod
     def _read_file(path: str) -> list[dict]:
-        if not path.endswith((".yaml", ".yml")):
+        if not path.lower().endswith((".yaml", ".yml")):
             known = (*MODES, "none")
             raise ValueError(
                 f"unfreezing is {path!r}, known are {', '.join(known)} and the path of a .yaml schedule."
@@ -89,7 +91,12 @@ class GradualUnfreezing(Strategy):
     def check(self, args, layer_map: LayerMap) -> None:
         """The schedule must fit the model, and DDP must allow parameters to come and go."""
         if self._file is not None:
-            resolve_schedule(self._file, layer_map, None, self.mode)
+            phases = resolve_schedule(self._file, layer_map, None, self.mode)
+            if any(phase.early_stop for phase in phases) and args.eval_strategy == "no":
+                raise ValueError(
+                    f"{self.mode!r} has a phase with early_stop, but nothing is evaluated during training: set "
+                    "eval_strategy or evaluations."
+                )
         if args.world_size > 1:
             self._check_ddp(args)
 
@@ -131,8 +138,9 @@ class GradualUnfreezing(Strategy):
     def on_train_begin(self, args, state, control, model=None, train_dataloader=None, **kwargs):
         """Find out which parameters may train at all, and freeze for the current step."""
         super().on_train_begin(args, state, control, model=model, **kwargs)
-        batches = len(train_dataloader) if hasattr(train_dataloader, "__len__") else state.max_steps
-        steps_per_epoch = -(-batches // args.gradient_accumulation_steps)
+        steps_per_epoch = state.max_steps  # of streamed data, as Trainer counts
+        if has_length(train_dataloader):
+            steps_per_epoch = -(-len(train_dataloader) // args.gradient_accumulation_steps)
         self._trainable = self._requiring_grad()
         self._phases = self.phases(TrainingLength(state.max_steps, steps_per_epoch))
         if state.global_step == 0:
@@ -162,6 +170,8 @@ class GradualUnfreezing(Strategy):
         if phase is None or phase.early_stop is None:
             return
         stop = phase.early_stop
+        if stop.key not in metrics and "eval_runtime" not in metrics:
+            return  # one of several evaluation sets, and not the one with the metric
         if stop.key not in metrics:
             raise ValueError(
                 f"Phase {phase.name!r} stops on {stop.key!r}, evaluation reports {', '.join(sorted(metrics))}."

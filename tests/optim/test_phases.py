@@ -58,6 +58,14 @@ def test_ends_must_rise():
         check_ends(phases, 20, 4, "file")
 
 
+@pytest.mark.parametrize("end", [6, 40])
+def test_the_last_phase_ends_with_the_training(end):
+    phases = [Phase("a", frozenset(), 4), Phase("b", frozenset(), end)]
+    with pytest.raises(ValueError, match=rf"last phase \(b\) ends at step {end}, the training at step 20"):
+        check_ends(phases, 20, 4, "file")
+    check_ends([phases[0], Phase("b", frozenset(), 20)], 20, 4, "file")
+
+
 def test_an_early_stopped_phase_may_end_at_any_time():
     phases = [
         Phase("a", frozenset(), None, EarlyStop("loss")),

@@ -186,6 +186,7 @@ BAD = [
     (["--truncation_head", "99"], "99"),
     (["--evaluations", "0"], "evaluations is 0"),
     (["--lr_schedule", "cosine"], "lr_scheduler_type"),
+    (["--metric_for_best_model", "acuracy"], "Did you mean 'accuracy'"),
 ]
 
 

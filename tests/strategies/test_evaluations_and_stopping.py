@@ -73,6 +73,31 @@ def test_a_stopped_run_is_not_resumed(tmp_path):
         stopping(tmp_path, SCORES, resume=True)
 
 
+def on_two_sets(folder, metric):
+    args = arguments(
+        folder,
+        evaluations=3,
+        save_strategy="steps",
+        load_best_model_at_end=True,
+        early_stopping_patience=1,
+        metric_for_best_model=metric,
+        learning_rate=0.0,
+    )
+    sets = {"a": rows(8), "b": rows(8, seed=1)}
+    trainer = StrategyTrainer(tiny_bert(), args, train_dataset=rows(), eval_dataset=sets)
+    trainer.train()
+    return trainer
+
+
+def test_one_of_several_evaluation_sets_decides(tmp_path):
+    assert on_two_sets(tmp_path, "a_loss").state.global_step == 4  # nothing moves: the second evaluation is no better
+
+
+def test_an_unknown_metric_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"metric_for_best_model is 'a_los'.*Did you mean 'eval_a_loss'"):
+        on_two_sets(tmp_path, "a_los")
+
+
 def test_refuses(tmp_path):
     with pytest.raises(ValueError, match="evaluations is 0"):
         arguments(tmp_path, evaluations=0)

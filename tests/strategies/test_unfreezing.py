@@ -1,5 +1,6 @@
 import pytest
 import torch
+from datasets import Dataset
 from transformers import Trainer, TrainerCallback
 
 from hf_ftstrategies import GradualUnfreezing, LayerMap, StrategyTrainer, StrategyTrainingArguments
@@ -181,6 +182,32 @@ def test_the_last_phase_can_stop_the_training(tmp_path):
         eval_dataset=rows(8),
     )
     assert trainer.state.global_step < 300
+
+
+def test_an_early_stop_needs_evaluations(tmp_path):
+    (tmp_path / "s.yaml").write_text(SCHEDULE)
+    with pytest.raises(ValueError, match="nothing is evaluated during training"):
+        run(tmp_path, unfreezing=str(tmp_path / "s.yaml"), num_train_epochs=3)
+
+
+def test_an_early_stop_on_one_of_several_evaluation_sets(tmp_path):
+    (tmp_path / "s.yaml").write_text(
+        "phases: [{train: head, until: {early_stop: {metric: a_loss}, step: 9}}, {train: all}]"
+    )
+    sets = {"a": rows(8), "b": rows(8, seed=1)}
+    trainer, record = run(
+        tmp_path, unfreezing=str(tmp_path / "s.yaml"), num_train_epochs=2, eval_strategy="epoch", eval_dataset=sets
+    )
+    assert moved_depths(record, trainer.model, 10) == {0, 1, 2, 3, 4}
+
+
+def test_streamed_data(tmp_path):
+    data = Dataset.from_list(
+        [{"input_ids": row["input_ids"].tolist(), "labels": row["labels"]} for row in rows(48)]
+    ).to_iterable_dataset()
+    trainer, record = run(tmp_path, unfreezing="ulmfit", unfreeze_every="2", max_steps=6, data=data)
+    moved = [moved_depths(record, trainer.model, step) for step in range(6)]
+    assert moved == [{4}] * 2 + [{3, 4}] * 2 + [{0, 1, 2, 3, 4}] * 2
 
 
 def test_an_unknown_metric_is_named(tmp_path):
