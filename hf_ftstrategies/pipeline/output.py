@@ -33,7 +33,7 @@ class OutputFolder:
     def __init__(self, path: str | Path, settings: dict[str, Any], owner: bool = True):
         self.path = Path(path)
         self._settings = json.loads(json.dumps(settings))
-        self._owner = owner
+        self.is_owner = owner
         if not owner:
             self._status = self._look()
             return
@@ -49,9 +49,9 @@ class OutputFolder:
         """The status as far as it can be seen; the owner says what is wrong, and its end ends all processes."""
         try:
             content = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
-        except (OSError, json.JSONDecodeError):
+            return content["status"] if content["settings"] == self._settings else "running"
+        except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError):
             return "running"
-        return content["status"] if content["settings"] == self._settings else "running"
 
     def _claim(self) -> str:
         manifest = self.path / MANIFEST
@@ -90,11 +90,6 @@ class OutputFolder:
     def is_finished(self) -> bool:
         """Whether the run has written everything."""
         return self._status == "finished"
-
-    @property
-    def is_owner(self) -> bool:
-        """Whether this process writes."""
-        return self._owner
 
     def finish(self) -> None:
         """Say that the run has written everything."""
