@@ -56,13 +56,18 @@ def text_problems(split: str, dataset: Dataset, text_columns: Sequence[str]) -> 
             if len(cells) > len(text_columns) and cells[-1] is not None:
                 yield row, cells[-1]
                 continue
-            for column, text in zip(text_columns, cells, strict=False):
-                if text is None:
-                    yield row, f"without a text in column {column!r}"
-                elif not text.strip():
-                    yield row, f"with an empty text in column {column!r}"
+            yield from ((row, what) for what in text_faults(dict(zip(text_columns, cells, strict=False))))
 
     return group_problems(split, faults())
+
+
+def text_faults(texts: Mapping[str, str | None]) -> Iterator[str]:
+    """What is wrong with the texts of one row, by column."""
+    for column, text in texts.items():
+        if text is None:
+            yield f"without a text in column {column!r}"
+        elif not text.strip():
+            yield f"with an empty text in column {column!r}"
 
 
 def text_findings(splits: Mapping[str, Dataset], text_columns: Sequence[str]) -> list[Problem]:

@@ -68,6 +68,12 @@ def clean_splits(
     return cleaned, names, notes + [str(finding) for finding in text_findings(cleaned, layout.text_columns)]
 
 
+def check_rule(on_bad_rows: str) -> None:
+    """Refuse a rule for bad rows that is not known."""
+    if on_bad_rows not in ("error", "drop"):
+        raise ValueError(f'on_bad_rows must be "error" or "drop", got {on_bad_rows!r}.')
+
+
 def class_names(splits: Mapping[str, Dataset], label_columns: Sequence[str]) -> tuple[str, ...]:
     """Give the label names that the data's own `ClassLabel` features carry, or none.
 
@@ -93,19 +99,27 @@ def _raw_labels(splits: Mapping[str, Dataset], label_columns: Sequence[str], by_
     for split, rows in splits.items():
         if not set(label_columns) <= set(rows.column_names):
             continue
-        if len(label_columns) > 1:
-            labels = read_indicators({column: rows[column][:] for column in label_columns})
-        else:
-            labels = rows[label_columns[0]][:]
-            names = class_names({split: rows}, label_columns) if by_name else ()
-            if names:
-                labels = [_name_of(label, names) for label in labels]
+        names = class_names({split: rows}, label_columns) if by_name else ()
+        labels = read_labels({column: rows[column][:] for column in label_columns}, names)
         if split == "train" or not is_hidden(labels):
             raw[split] = labels
         if PROBLEM in rows.column_names:
             unread = rows[PROBLEM][:]
             labels[:] = [label if what is None else REPORTED for label, what in zip(labels, unread, strict=True)]
     return raw
+
+
+def read_labels(columns: Mapping[str, Sequence[Any]], names: Sequence[str]) -> list[Any]:
+    """Raw labels of rows from their label columns, by name where the column's feature has names.
+
+    Args:
+        columns (`Mapping[str, Sequence[Any]]`): The label column; several for indicators.
+        names (`Sequence[str]`): Of the feature; empty if it has none.
+    """
+    if len(columns) > 1:
+        return read_indicators(columns)
+    (labels,) = columns.values()
+    return [_name_of(label, names) for label in labels] if names else labels
 
 
 def _name_of(label: Any, names: Sequence[str]) -> Any:

@@ -116,9 +116,14 @@ def _check_texts(dataset: Dataset, text_columns: Sequence[str], where: str) -> N
             raise ValueError(f"{where}: the text column {column!r} holds {kind}, not strings.")
 
 
-def _join(batch: Mapping[str, Sequence], columns: Sequence[str], name: str) -> dict[str, list[str]]:
+def join_columns(batch: Mapping[str, Sequence], columns: Sequence[str]) -> list[str]:
+    """One text of several columns for each row, without those that are missing or empty."""
     rows = zip(*(batch[column] for column in columns), strict=True)
-    return {name: [" ".join(part for part in row if part) for row in rows]}
+    return [" ".join(part for part in row if part) for row in rows]
+
+
+def _join(batch: Mapping[str, Sequence], columns: Sequence[str], name: str) -> dict[str, list[str]]:
+    return {name: join_columns(batch, columns)}
 
 
 def _as_tuple(columns: str | Sequence[str]) -> tuple[str, ...]:

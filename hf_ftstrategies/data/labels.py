@@ -43,22 +43,37 @@ def encode_labels(
     Raises:
         ValueError: Words and numbers are mixed, so that it is not clear what the names are.
     """
-    read = {"class": _token, "number": _number, "classes": _tokens}[kind]
+    read = _READERS[kind]
     values = {split: [read(label) for label in labels] for split, labels in columns.items()}
-    first = next(iter(values.values()))
     if kind == "number":
         names, encoded = (), values
     else:
-        tokens = list(_flat(first))
+        tokens = list(_flat(next(iter(values.values()))))
         names = tuple(names) or _names_of(tokens)
-        encode = _encoder(names, by_name=not {_token(name) for name in names}.isdisjoint(tokens))
-        encode = encode if kind == "class" else _many(encode, len(names))
+        encode = _token_encoder(kind, names, tokens)
         encoded = {split: [encode(label) for label in labels] for split, labels in values.items()}
     problems = []
     for split, labels in encoded.items():
         faults = ((row, str(label)) for row, label in enumerate(labels) if isinstance(label, Fault) and label)
         problems += group_problems(split, faults)
     return encoded, names, problems
+
+
+def label_encoder(kind: str, names: Sequence[str], sample: Iterable[Any]) -> Callable[[Any], Any]:
+    """Encode one label after the other, where not all of them are known; as `encode_labels` otherwise.
+
+    Args:
+        kind (`str`), names (`Sequence[str]`): As there; the names must be known, but for `"number"`.
+        sample (`Iterable[Any]`): Some raw labels, which tell whether numbers are names or indices.
+
+    Returns:
+        `Callable`: Makes an encoded label, or a `Fault`, of a raw one.
+    """
+    read = _READERS[kind]
+    if kind == "number":
+        return read
+    encode = _token_encoder(kind, names, _flat(read(label) for label in sample))
+    return lambda label: encode(read(label))
 
 
 def read_indicators(columns: Mapping[str, Sequence[Any]]) -> list[list[str] | Fault]:
@@ -141,6 +156,9 @@ def _number(value: Any) -> float | Fault:
     return Fault("whose label is not a finite number") if number is None else number
 
 
+_READERS = {"class": _token, "number": _number, "classes": _tokens}
+
+
 def _as_number(token: str) -> float | None:
     try:
         number = float(token)
@@ -167,6 +185,11 @@ def _names_of(tokens: Sequence[str]) -> tuple[str, ...]:
         )
     whole = {token for token in numbers if WHOLE.fullmatch(token)}
     return tuple(sorted(whole, key=int)) or tuple(sorted(set(words)))
+
+
+def _token_encoder(kind: str, names: Sequence[str], tokens: Iterable[str]) -> Callable[[Any], Any]:
+    encode = _encoder(names, by_name=not {_token(name) for name in names}.isdisjoint(tokens))
+    return encode if kind == "class" else _many(encode, len(names))
 
 
 def _encoder(names: Sequence[str], by_name: bool) -> Callable[[str], int | Fault]:

@@ -1,6 +1,7 @@
 """The user's own files: CSV, TSV, JSON lines, Parquet, a folder of splits, or a folder of class folders.
 
-CSV and JSON lines are read row by row into the `datasets` cache, so a file may be larger than memory. Their
+CSV and JSON lines are read row by row into the `datasets` cache, so a file may be larger than memory; streamed,
+they are read row by row each time, so it may be larger than the disk's free space too. Their
 cells stay strings; what a label means is decided later, for all rows at once. A row that cannot be read
 becomes a row with a `PROBLEM` text, so that every bad row is counted and the user can choose to drop them.
 """
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from hf_ftstrategies.suggest import did_you_mean
 
 if TYPE_CHECKING:
-    from datasets import Dataset
+    from datasets import Dataset, IterableDataset
 
 PROBLEM = "__problem__"
 SPLIT_ALIASES = {"dev": "validation", "valid": "validation", "val": "validation"}
@@ -43,24 +44,29 @@ class FileFormat:
     column_names: tuple[str, ...] | None = None
 
 
-def read_local(path: Path, file_format: FileFormat) -> dict[str, Dataset]:
+def read_local(
+    path: Path, file_format: FileFormat, streaming: bool = False
+) -> dict[str, Dataset] | dict[str, IterableDataset]:
     """Read a file (one split, `train`), a folder of `SPLIT.csv` and the like, or a folder of `CLASS/*.txt`.
 
     Args:
         path (`Path`): An existing file or folder.
         file_format (`FileFormat`): How text files are written.
+        streaming (`bool`, *optional*, defaults to `False`): Read the rows only when they are iterated over.
 
     Returns:
-        `dict[str, Dataset]`: Raw columns of each split; `dev`, `valid` and `val` are called `validation`.
+        `dict[str, Dataset]`, or `dict[str, IterableDataset]` if streaming: Raw columns of each split; `dev`,
+        `valid` and `val` are called `validation`.
 
     Raises:
         ValueError: Nothing readable, two files for one split, or a file that is damaged or of another format.
     """
     if path.is_file():
-        return {"train": _read_file(path, file_format)}
+        return {"train": _read_file(path, file_format, streaming)}
     files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
     if not files and any(path.glob("*/*.txt")):
-        return {"train": read_class_folders(path, encoding=file_format.encoding)}
+        rows = read_class_folders(path, encoding=file_format.encoding)
+        return {"train": rows.to_iterable_dataset() if streaming else rows}
     if not files:
         found = ", ".join(sorted(file.name for file in path.iterdir())) or "nothing"
         raise ValueError(
@@ -72,7 +78,7 @@ def read_local(path: Path, file_format: FileFormat) -> dict[str, Dataset]:
         if split in by_split:
             raise ValueError(f"{by_split[split]} and {file} are both the split {split!r}; give one of them as a file.")
         by_split[split] = file
-    return {split: _read_file(file, file_format) for split, file in by_split.items()}
+    return {split: _read_file(file, file_format, streaming) for split, file in by_split.items()}
 
 
 def read_class_folders(path: Path, encoding: str = "utf-8", fallback_encoding: str | None = None) -> Dataset:
@@ -106,9 +112,9 @@ def read_class_folders(path: Path, encoding: str = "utf-8", fallback_encoding: s
     return Dataset.from_dict(rows)
 
 
-def _read_file(path: Path, file_format: FileFormat) -> Dataset:
+def _read_file(path: Path, file_format: FileFormat, streaming: bool) -> Dataset | IterableDataset:
     import pyarrow
-    from datasets import Dataset, Features, Value
+    from datasets import Dataset, Features, IterableDataset, Value, load_dataset
     from datasets.exceptions import DatasetsError
     from pyarrow.parquet import read_metadata
 
@@ -121,6 +127,8 @@ def _read_file(path: Path, file_format: FileFormat) -> Dataset:
         if path.suffix == ".parquet":
             if read_metadata(path).num_rows == 0:
                 raise ValueError(f"{path} has no rows.")
+            if streaming:
+                return load_dataset("parquet", data_files=str(path), split="train", streaming=True)
             return Dataset.from_parquet(str(path))
         columns = tuple(_header(path, file_format) if path.suffix in DELIMITERS else _keys(path, file_format))
         features = Features({name: Value("string") for name in (*columns, PROBLEM)})
@@ -130,6 +138,8 @@ def _read_file(path: Path, file_format: FileFormat) -> Dataset:
         arguments = {"path": path, "file_format": file_format, "columns": columns, "stamp": stamp}
         if next(_rows(**arguments), None) is None:
             raise ValueError(f"{path} has no rows below its header line.")
+        if streaming:
+            return IterableDataset.from_generator(_streamed_rows, features=features, gen_kwargs=arguments)
         return Dataset.from_generator(_rows, features=features, gen_kwargs=arguments)
     except (DatasetsError, pyarrow.ArrowException, OSError, UnicodeError) as error:
         cause = error.__cause__ or error
@@ -146,6 +156,14 @@ def _rows(
     empty = dict.fromkeys((*columns, PROBLEM))
     for row in cells(path, file_format, columns):
         yield {**empty, **(row if isinstance(row, dict) else {PROBLEM: row})}
+
+
+def _streamed_rows(path: Path, file_format: FileFormat, **arguments: Any) -> Iterator[dict[str, str | None]]:
+    """The same, read in the middle of a training: what is wrong is said as at its start."""
+    try:
+        yield from _rows(path, file_format, **arguments)
+    except UnicodeError as error:
+        raise ValueError(_not_decoded(path, file_format.encoding)) from error
 
 
 def _csv_cells(path: Path, file_format: FileFormat, columns: tuple[str, ...]) -> Iterator[dict | str]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from hf_ftstrategies.data.cleaning import class_names, clean_splits
+from hf_ftstrategies.data.cleaning import check_rule, class_names, clean_splits
 from hf_ftstrategies.data.columns import LABEL, Layout, arrange, find_layout
 from hf_ftstrategies.data.info import DatasetInfo
 from hf_ftstrategies.data.local_files import FileFormat
@@ -72,17 +72,38 @@ def load_dataset_splits(
             bad rows (with counts and row numbers), an empty split, one class only, or label names that differ
             between splits.
     """
-    from datasets import DatasetDict
-
-    if on_bad_rows not in ("error", "drop"):
-        raise ValueError(f'on_bad_rows must be "error" or "drop", got {on_bad_rows!r}.')
+    check_rule(on_bad_rows)
     file_format = FileFormat(encoding, delimiter, quotes, tuple(column_names) if column_names else None)
     splits, source = find_splits(name, data_root, config_name, file_format)
     spec = REGISTRY.get(name, UNREGISTERED)
     columns = next(iter(splits.values())).column_names
     layout = find_layout(columns, spec, text_column, text_pair_column, label_column)
-    findings = _size_findings(splits, spec)
+    usual = spec.label_names if label_column is None else ()
+    return prepare_splits(name, splits, source, layout, task, tuple(label_names or ()), usual, on_bad_rows)
 
+
+def prepare_splits(
+    name: str,
+    splits: Mapping[str, Dataset],
+    source: str,
+    layout: Layout,
+    task: str | None,
+    label_names: tuple[str, ...],
+    default_names: tuple[str, ...],
+    on_bad_rows: str,
+) -> tuple[DatasetDict, DatasetInfo]:
+    """Make raw splits ready, as `load_dataset_splits` does with those it found.
+
+    Args:
+        name (`str`), task (`str`, *optional*), on_bad_rows (`str`): As there.
+        splits (`Mapping[str, Dataset]`), source (`str`): As `find_splits` gives them.
+        layout (`Layout`): Of the raw columns.
+        label_names (`tuple[str, ...]`), default_names (`tuple[str, ...]`): As in `clean_splits`.
+    """
+    from datasets import DatasetDict
+
+    spec = REGISTRY.get(name, UNREGISTERED)
+    findings = _size_findings(splits, spec)
     task = task or spec.task or ("single_text" if layout.text_columns == ONE_TEXT else "text_pair")
     if task == spec.task and task not in TASKS:
         # A registered task whose type is still to come: the rows as they are.
@@ -90,9 +111,7 @@ def load_dataset_splits(
     else:
         task_type = _check_task(get_task(task), layout)
         label, metrics = LABEL, (spec.metrics if task == spec.task else ()) or task_type.metrics
-        given = tuple(label_names or ())
-        usual = spec.label_names if label_column is None else ()
-        splits, names, notes = _clean(splits, layout, task_type, given, usual, on_bad_rows, source)
+        splits, names, notes = _clean(splits, layout, task_type, label_names, default_names, on_bad_rows, source)
         findings += notes
     return DatasetDict(splits), DatasetInfo(
         name=name,

@@ -58,10 +58,8 @@ def make_splits(
     splits, notes = _cut_from_train(labelled, wanted, missing, seed)
     for name in ("train", "validation", "test"):
         if name not in splits and name in labelled:
-            splits[name] = labelled[name]
-            if wanted[name] is not None and wanted[name] != len(labelled[name]):
-                splits[name] = _subset(labelled[name], name, wanted[name], seed)
-                notes.append(f"{name}: {wanted[name]:,} of {len(labelled[name]):,} rows, stratified, seed {seed}")
+            splits[name], reduced = subset(labelled[name], name, wanted[name], seed)
+            notes += reduced
     return {name: splits[name] for name in ("train", "validation", "test") if name in splits}, notes
 
 
@@ -97,7 +95,19 @@ def _cut_from_train(
     return parts, notes
 
 
-def _subset(rows: Dataset, name: str, count: int, seed: int) -> Dataset:
+def subset(rows: Dataset, name: str, count: int | None, seed: int) -> tuple[Dataset, list[str]]:
+    """A stratified part of a split, or all of it, and the note on it.
+
+    Args:
+        rows (`Dataset`), name (`str`): The split.
+        count (`int`, *optional*): Rows to use; None = all.
+        seed (`int`): Of the draw.
+
+    Raises:
+        ValueError: more rows asked for than there are.
+    """
+    if count is None or count == len(rows):
+        return rows, []
     if count > len(rows):
         raise ValueError(f"{name}_rows is {count:,}, but the split has {len(rows):,} rows.")
-    return few_shot(rows, count=count, seed=seed)
+    return few_shot(rows, count=count, seed=seed), [f"{name}: {count:,} of {len(rows):,} rows, stratified, seed {seed}"]

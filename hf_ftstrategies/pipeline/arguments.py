@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from transformers import TrainingArguments
+
 
 def _option(default, help: str):
     return field(default=default, metadata={"help": help})
@@ -30,7 +32,11 @@ class RunArguments:
         truncation_head (`int`, *optional*, defaults to 128): Tokens that `"head_tail"` keeps of the front.
         layers, layer_pooling, token_pooling, chunk_pooling, head (`str`): As in `EncoderClassifierConfig`; where one
             is not at its default, the model is an `EncoderClassifier` on the encoder of `model`. `layers` is
-            `"last"`, `"first4"`, `"last4"`, `"all"`, an index or several (`"0,5"`).
+            `"last"`, `"first4"`, `"last4"`, `"all"`, an index or several (`"0,5"`). `head` is `"linear"` if None,
+            with `feature_based` `"bilstm"`.
+        feature_based (`bool`, *optional*, defaults to `False`): The encoder stays frozen and runs over each text once;
+            only the head trains, on features that are kept on disk (`compute_features` says how large they are).
+            Sun et al. 2019, table 6, BERT-Feat; Devlin et al. 2018, section 5.3.
         max_chunks, chunk_stride (`int`): Of `encode_chunks`, used where `chunk_pooling` is not `"none"`; then
             `max_length` is that of a chunk.
         split_scheme (`str`, *optional*, defaults to `"standard"`): `"zhang"` halves the development set into
@@ -50,6 +56,9 @@ class RunArguments:
     train_rows: int | None = _option(None, "Training rows to use, stratified; empty = all.")
     validation_rows: int | None = _option(None, "Validation rows; empty = all, or a tenth of train where cut from it.")
     test_rows: int | None = _option(None, "Test rows; empty = all.")
+    streaming: bool = _option(
+        False, "Read training rows while training on them, for sets larger than memory or disk; needs max_steps."
+    )
     split_seed: int = _option(0, "Seed of splits and subsets, apart from the seed of training.")
     max_length: int = _option(512, "Tokens per example, special ones included.")
     truncation: str = _option("head_tail", "head, tail, head_tail or half (Sun et al. 2019).")
@@ -58,7 +67,13 @@ class RunArguments:
     layer_pooling: str = _option("concat", "concat, mean, max or attention over these blocks (Sun et al. 2019).")
     token_pooling: str = _option("cls", "cls, mean, max or concat (ULMFiT's last, max and mean).")
     chunk_pooling: str = _option("none", "none, or mean, max, attention over the chunks of a long text.")
-    head: str = _option("linear", "linear, mlp or bilstm (with self-attention, Lin et al. 2017).")
+    head: str | None = _option(
+        None,
+        "linear, mlp or bilstm (with self-attention, Lin et al. 2017); empty = linear, bilstm where feature_based.",
+    )
+    feature_based: bool = _option(
+        False, "Freeze the encoder, compute its features once, train the head on them (BERT-Feat, Sun et al. 2019)."
+    )
     max_chunks: int | None = _option(None, "Chunks of a text at most; bounds memory.")
     chunk_stride: int = _option(0, "Tokens that a chunk repeats of the one before.")
     split_scheme: str = _option("standard", "standard, or zhang: development set halved, 1k subset as published.")
@@ -75,12 +90,43 @@ class RunArguments:
                 raise ValueError(f"{name} is {value}: give a number of rows above 0, or leave it out for all.")
         if self.split_scheme not in ("standard", "zhang"):
             raise ValueError(f"split_scheme is {self.split_scheme!r}, known are standard and zhang.")
+        if self.streaming and self.split_scheme == "zhang":
+            raise ValueError("split_scheme='zhang' draws training rows from all of them: leave out streaming.")
+        if self.streaming and self.feature_based:
+            raise ValueError("feature_based keeps the features of all training rows: leave out streaming.")
+        if self.head is None:
+            self.head = "bilstm" if self.feature_based else "linear"
+
+    def check(self, args: TrainingArguments) -> None:
+        """Refuse arguments of the training that contradict the options of the run, before anything is loaded.
+
+        Args:
+            args (`TrainingArguments`): With the fields of `StrategyTrainingArguments`.
+
+        Raises:
+            ValueError: `streaming` without `max_steps` or with worker processes; `feature_based` with a strategy that
+                acts on the encoder.
+        """
+        if self.streaming and args.max_steps < 1:
+            raise ValueError("streaming does not know how many rows there are: give max_steps, the steps to train.")
+        if self.streaming and args.dataloader_num_workers:
+            raise ValueError(
+                f"dataloader_num_workers is {args.dataloader_num_workers}, but a stream is read by the process that "
+                "trains, which counts what it sees: leave it out."
+            )
+        off = {"layer_decay": 1, "unfreezing": "none", "reinit_layers": 0, "reinit_pooler": None}
+        acting = {name: getattr(args, name) for name, value in off.items() if getattr(args, name) not in (value, False)}
+        if self.feature_based and acting:
+            raise ValueError(
+                f"feature_based freezes the encoder, on which {' and '.join(f'{k}={v}' for k, v in acting.items())} "
+                f"would act: set {' and '.join(f'{name}={off[name]}' for name in acting)}, or leave out feature_based."
+            )
 
     def classifier_settings(self) -> dict[str, Any]:
         """Settings of an `EncoderClassifier`, empty where the stock model of Transformers will do."""
         names = ("layers", "layer_pooling", "token_pooling", "chunk_pooling", "head")
-        defaults = {f.name: f.default for f in fields(self)}
-        if all(getattr(self, name) == defaults[name] for name in names):
+        defaults = {f.name: f.default for f in fields(self)} | {"head": "linear"}
+        if not self.feature_based and all(getattr(self, name) == defaults[name] for name in names):
             return {}
         settings = {name: getattr(self, name) for name in names}
         indices = self.layers.split(",")

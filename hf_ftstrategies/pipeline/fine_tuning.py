@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,11 @@ from hf_ftstrategies.data.chunking import ChunkCollator, encode_chunks
 from hf_ftstrategies.data.info import DatasetInfo
 from hf_ftstrategies.data.sources import load_dataset_splits
 from hf_ftstrategies.data.splits import make_splits
+from hf_ftstrategies.data.streaming import Seen, TrainStream, load_streamed_splits
 from hf_ftstrategies.data.tasks import get_task
 from hf_ftstrategies.evaluation.scores import compute_metrics_for, per_class_scores
 from hf_ftstrategies.modeling.classifier import EncoderClassifier
+from hf_ftstrategies.modeling.features import collate_features, compute_features
 from hf_ftstrategies.modeling.packaged import PretrainedSource, find_pretrained
 from hf_ftstrategies.pipeline.arguments import RunArguments
 from hf_ftstrategies.pipeline.machine import hardware, peak_memory_mib, versions
@@ -45,9 +48,11 @@ class FineTuning:
         run (`RunArguments`), args (`StrategyTrainingArguments`): As given.
         source (`PretrainedSource`): Of the model.
         info (`DatasetInfo`): Of the data set.
-        splits (`dict[str, Dataset]`): Tokenised.
+        splits (`dict[str, Dataset]`): Tokenised; train may be a `TrainStream`.
         notes (`list[str]`): What a reader of the results should know about the data.
         trainer (`StrategyTrainer`): Ready to train.
+        features (`dict[str, Dataset]`, *optional*): What the trainer reads instead of the splits, once it trains
+            `feature_based`.
     """
 
     run: RunArguments
@@ -57,10 +62,13 @@ class FineTuning:
     splits: dict[str, Dataset]
     notes: list[str]
     trainer: StrategyTrainer
+    features: dict[str, Dataset] = field(default_factory=dict)
 
     def train(self) -> float:
         """Train, or go on from the last checkpoint. Returns the seconds it took."""
         begin = time.perf_counter()
+        if self.run.feature_based:
+            self._use_features()
         checkpoint = newest_complete_checkpoint(self.args.output_dir)
         if not self.args.disable_tqdm:
             self.trainer.remove_callback(ProgressCallback)
@@ -72,6 +80,17 @@ class FineTuning:
                 logger.warning("Resuming from %s.", checkpoint)
             self.trainer.train(resume_from_checkpoint=checkpoint)
         return time.perf_counter() - begin
+
+    def _use_features(self) -> None:
+        """Let the frozen encoder run over all splits, and the trainer read what it made of them."""
+        trainer, size = self.trainer, self.args.per_device_eval_batch_size
+        with self.args.main_process_first():  # the other processes find the result in the cache
+            self.features = {
+                name: compute_features(trainer.model, rows, trainer.data_collator, batch_size=size)
+                for name, rows in self.splits.items()
+            }
+        trainer.train_dataset, trainer.eval_dataset = self.features["train"], self.features["validation"]
+        trainer.data_collator = collate_features
 
     def _load_best_of(self, checkpoint: str) -> None:
         """Killed between the early stop and the end of the run: only the best weights are wanted."""
@@ -89,7 +108,7 @@ class FineTuning:
         facts: dict[str, Any] = {"metrics": {}}
         names = list(self.info.label_names)
         for split in [name for name in ("validation", "test") if name in self.splits]:
-            output = self.trainer.predict(self.splits[split], metric_key_prefix=split)
+            output = self.trainer.predict(self.features.get(split, self.splits[split]), metric_key_prefix=split)
             found = {m: output.metrics[f"{split}_{m}"] for m in ("loss", *self.info.metrics)}
             logits = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
             if get_task(self.info.task).label_kind == "class":
@@ -102,24 +121,41 @@ class FineTuning:
 
     def _baseline(self, references: np.ndarray) -> dict[str, float]:
         """What always giving the most frequent training label (or the mean) would get."""
-        outputs = get_task(self.info.task).baseline(self.splits["train"]["labels"], len(references))
+        outputs = get_task(self.info.task).baseline(self._rows("train")["labels"], len(references))
         score = compute_metrics_for(self.info.metrics, self.info.label_names)
         return score(EvalPrediction(predictions=outputs, label_ids=references))
+
+    def _rows(self, split: str) -> Dataset | Seen:
+        """A split, or of a stream what the training has seen of it."""
+        rows = self.splits[split]
+        return rows.look(self._examples()) if isinstance(rows, TrainStream) else rows
+
+    def _examples(self) -> int:
+        return self.trainer.state.global_step * self.trainer.get_total_train_batch_size(self.args)
+
+    def _notes(self) -> list[str]:
+        train, notes = self.splits["train"], list(self.notes)
+        if isinstance(train, TrainStream):
+            notes += train.notes(self._examples())
+        if self.run.feature_based:
+            notes.append(f"feature-based: the encoder stayed frozen, the head ({self.run.head}) trained on its output")
+        return notes
 
     def facts(self) -> dict[str, Any]:
         """What there is to know about the run besides its metrics."""
         state = self.trainer.state
-        truncated = {name: float(np.mean(rows["truncated"])) for name, rows in self.splits.items()}
+        splits = {name: self._rows(name) for name in self.splits}
         return {
             "dataset": {
                 "name": self.info.name,
                 "labels": list(self.info.label_names),
-                "splits": {name: len(rows) for name, rows in self.splits.items()},
-                "truncated_share": truncated,
+                "splits": {name: len(rows) for name, rows in splits.items()},
+                "truncated_share": {name: float(np.mean(rows["truncated"])) for name, rows in splits.items()},
                 "metric": self.info.metric,
-                "notes": self.notes,
+                "notes": self._notes(),
             },
             "model": self.source.hub_id,
+            "feature_based": self.run.feature_based,
             "seed": self.args.seed,
             "history": state.log_history,
             "selected": {
@@ -145,25 +181,9 @@ def prepare_fine_tuning(run: RunArguments, args: StrategyTrainingArguments) -> F
     """
     transformers_logging.set_verbosity_error()  # no load reports and advice; errors stay
     transformers_logging.disable_progress_bar()  # of reading and writing weights
+    run.check(args)
     source = find_pretrained(run.model)
-    dataset, info = load_dataset_splits(
-        run.dataset,
-        data_root=run.data_root,
-        task=run.task,
-        text_column=run.text_column,
-        text_pair_column=run.text_pair_column,
-        label_column=run.label_column,
-        on_bad_rows=run.on_bad_rows,
-    )
-    splits, notes = make_splits(
-        dataset,
-        info,
-        train_rows=run.train_rows,
-        validation_rows=run.validation_rows,
-        test_rows=run.test_rows,
-        seed=run.split_seed,
-        scheme=run.split_scheme,
-    )
+    splits, info, notes = _load_splits(run, args)
     tokenizer = _load(AutoTokenizer.from_pretrained, source, run.model)
     splits = {name: _tokenise(rows, name, tokenizer, info, run) for name, rows in splits.items()}
     set_seed(args.seed)  # the new head is drawn here
@@ -178,7 +198,22 @@ def prepare_fine_tuning(run: RunArguments, args: StrategyTrainingArguments) -> F
         data_collator=(DataCollatorWithPadding if run.chunk_pooling == "none" else ChunkCollator)(tokenizer),
         compute_metrics=compute_metrics_for(info.metrics, info.label_names),
     )
+    if run.streaming:
+        splits["train"].length = args.max_steps * trainer.get_total_train_batch_size(args)
     return FineTuning(run, args, source, info, splits, [*notes, *info.findings], trainer)
+
+
+def _load_splits(run: RunArguments, args: StrategyTrainingArguments):
+    """The splits of a run, what is known about the data set, and notes."""
+    names = ("data_root", "task", "text_column", "text_pair_column", "label_column", "on_bad_rows")
+    choices = {name: getattr(run, name) for name in names}
+    rows = {name: getattr(run, name) for name in ("train_rows", "validation_rows", "test_rows")}
+    if run.streaming:
+        shuffle_seed = args.seed if args.data_seed is None else args.data_seed
+        return load_streamed_splits(run.dataset, **choices, **rows, seed=run.split_seed, shuffle_seed=shuffle_seed)
+    dataset, info = load_dataset_splits(run.dataset, **choices)
+    splits, notes = make_splits(dataset, info, **rows, seed=run.split_seed, scheme=run.split_scheme)
+    return splits, info, notes
 
 
 def _load(load, source: PretrainedSource, name: str):
@@ -192,22 +227,25 @@ def _load_model(path: str, run: RunArguments, info: DatasetInfo):
     task, settings = get_task(info.task), run.classifier_settings()
     if not settings:
         return task.load_model(path, info)
-    return EncoderClassifier.from_encoder(path, **settings, **task.model_settings(info))
+    model = EncoderClassifier.from_encoder(path, **settings, **task.model_settings(info))
+    model.encoder.requires_grad_(not run.feature_based)
+    return model
 
 
-def _tokenise(rows: Dataset, name: str, tokenizer: PreTrainedTokenizerBase, info: DatasetInfo, run: RunArguments):
+def _tokenise(
+    rows: Dataset | TrainStream, name: str, tokenizer: PreTrainedTokenizerBase, info: DatasetInfo, run: RunArguments
+):
     settings = {"max_length": run.max_length, "strategy": run.truncation, "head": run.truncation_head}
     features = get_task(info.task).features
     if run.chunk_pooling != "none":
         features = _chunk_features
         settings |= {"stride": run.chunk_stride, "max_chunks": run.max_chunks}
-    return rows.map(
-        features,
-        batched=True,
-        remove_columns=rows.column_names,
-        desc=f"tokenise {name}",
-        fn_kwargs={"tokenizer": tokenizer, "info": info, **settings},
-    )
+    settings |= {"tokenizer": tokenizer, "info": info}
+    if isinstance(rows, TrainStream):
+        rows.features = partial(features, **settings)
+        return rows
+    columns = rows.column_names
+    return rows.map(features, batched=True, remove_columns=columns, desc=f"tokenise {name}", fn_kwargs=settings)
 
 
 def _chunk_features(batch: dict[str, list], tokenizer: PreTrainedTokenizerBase, info: DatasetInfo, **settings):
@@ -221,6 +259,8 @@ def _for_task(args: StrategyTrainingArguments, run: RunArguments, info: DatasetI
     """Select by the task's metric, unless another was chosen; Trainer's own default is "loss", not "eval_loss"."""
     pin_memory = args.dataloader_pin_memory and args.device.type != "cpu"  # torch warns about it there
     args = replace(args, dataloader_pin_memory=pin_memory)
+    if run.streaming:  # dispatching would join batches that are padded to different lengths
+        args = replace(args, accelerator_config={**args.accelerator_config.to_dict(), "dispatch_batches": False})
     if run.global_batch_size is not None:
         size, accumulation = run.batches(args.per_device_train_batch_size, args.world_size)
         args = replace(args, per_device_train_batch_size=size, gradient_accumulation_steps=accumulation)

@@ -171,7 +171,7 @@ def test_hub_call_and_renamed_splits(monkeypatch):
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     splits, info = load_dataset_splits("mnli")
-    assert calls == [(("nyu-mll/glue", "mnli"), {"revision": None})]
+    assert calls == [(("nyu-mll/glue", "mnli"), {"revision": None, "streaming": False})]
     assert list(splits) == ["train", "validation", "validation_mismatched"]
     assert info.label_names == ("entailment", "neutral", "contradiction")
 
