@@ -22,6 +22,7 @@ _PUBLIC = {
     "StrategyTrainer": "trainer",
     "StrategyTrainerMixin": "trainer",
     "StrategyTrainingArguments": "arguments",
+    "build_next_sentence_examples": "data.next_sentence",
     "slanted_triangular": "optim.schedules",
     "truncate": "data.truncation",
 }
@@ -30,6 +31,7 @@ __all__ = [*_PUBLIC, "__version__"]
 
 if TYPE_CHECKING:
     from hf_ftstrategies.arguments import StrategyTrainingArguments
+    from hf_ftstrategies.data.next_sentence import build_next_sentence_examples
     from hf_ftstrategies.data.truncation import truncate
     from hf_ftstrategies.modeling.classifier import EncoderClassifier, EncoderClassifierConfig
     from hf_ftstrategies.modeling.layer_map import LayerMap
