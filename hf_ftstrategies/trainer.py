@@ -38,6 +38,8 @@ class StrategyTrainerMixin:
         ValueError: before any compute, where a strategy cannot work on this model with these arguments.
     """
 
+    _weighed_labels: tuple[str, ...] = ("labels",)
+
     def __init__(self, *args, strategies: list[Strategy] | None = None, **kwargs):
         super().__init__(*args, **kwargs)
         self._knobs = self.args if isinstance(self.args, StrategyTrainingArguments) else None
@@ -46,7 +48,7 @@ class StrategyTrainerMixin:
         for strategy in self.strategies:
             self.add_callback(strategy)
         self._attached_model = self._prepared_model = self._plan = None
-        self._mean_items = None
+        self._mean_items: dict[str, torch.Tensor] = {}
         self._weighs_losses = self._needs_loss_weights()
         if self._weighs_losses:
             self.model_accepts_loss_kwargs = False
@@ -290,10 +292,11 @@ class StrategyTrainerMixin:
     def get_batch_samples(self, epoch_iterator, num_batches, device):
         """Also count the labels of the whole step, over micro-batches and processes."""
         batches, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
-        if self._weighs_losses and batches and "labels" in batches[0]:
-            items = sum(_count_labels(batch["labels"]) for batch in batches).to(device)
-            total = self.accelerator.gather(items).sum()
-            self._mean_items = total / (len(batches) * self.args.world_size)
+        for name in self._weighed_labels if self._weighs_losses and batches else ():
+            if name in batches[0]:
+                items = sum(_count_labels(batch[name]) for batch in batches).to(device)
+                total = self.accelerator.gather(items).sum()
+                self._mean_items[name] = total / (len(batches) * self.args.world_size)
         return batches, num_items
 
     def compute_loss(self, model, inputs, return_outputs: bool = False, **kwargs):
@@ -301,12 +304,19 @@ class StrategyTrainerMixin:
         given = dict(inputs)  # label smoothing takes the labels out of `inputs`
         loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **kwargs)
         if model.training:
+            loss = self._weigh(loss, given, outputs)
             for strategy in self.strategies:
                 term = strategy.loss_term(model, given, outputs)
-                loss = loss if term is None else loss + term
-            if self._mean_items is not None:
-                loss = loss * (_count_labels(given["labels"]) / self._mean_items)
+                loss = loss if term is None else loss + term * self._share(given, "labels")
         return (loss, outputs) if return_outputs else loss
+
+    def _weigh(self, loss, inputs, outputs):
+        """The task loss of a micro-batch as its part of the mean over the whole step."""
+        return loss * self._share(inputs, "labels")
+
+    def _share(self, inputs, name: str) -> torch.Tensor | float:
+        """Labels of this micro-batch over their mean number per micro-batch of the step; 1 where all are alike."""
+        return _count_labels(inputs[name]) / self._mean_items[name] if name in self._mean_items else 1.0
 
     # --- Checkpoints ---
 
