@@ -40,7 +40,7 @@ def run(variant: str, seed: int) -> dict:
     """Train and evaluate one variant with one seed."""
     with tempfile.TemporaryDirectory() as folder:
         options = ["--output_dir", folder, "--seed", str(seed), "--disable_tqdm", "True", *VARIANTS[variant]]
-        stage = prepare_fine_tuning(*RECIPE.parse(options))
+        stage = prepare_fine_tuning(*RECIPE.parse(options)[:2])
         if variant.startswith("stock"):
             ours = stage.trainer
             trainer = Trainer(

@@ -47,10 +47,12 @@ def _plan(path: str, options: list[str], picture: Path | None, json: Path | None
     from hf_ftstrategies.optim.schedule_file import write_schedule as write
     from hf_ftstrategies.pipeline.fine_tuning import prepare_fine_tuning
 
-    run, args = load_recipe(path).parse(options)
+    run, args, pretraining = load_recipe(path).parse(options)
     with TemporaryDirectory() as nowhere:  # a Trainer makes its output folder at once
         trainer = prepare_fine_tuning(run, replace(args, output_dir=nowhere)).trainer
     made = trainer.plan()
+    if pretraining.is_on:
+        Console().print(pretraining.describe())
     Console().print(made.table())
     if picture is not None:
         plots.save(plots.plot_plan(made.to_dict()), picture)

@@ -14,33 +14,13 @@ Several GPUs: `--num_processes 4`; several processes on CPUs: `torchrun --nproc_
 `--help` lists them. The same command again resumes a run that was interrupted.
 """
 
+from hf_ftstrategies.pipeline.presets import BBC_NEWS
 from hf_ftstrategies.pipeline.recipe import Recipe, main
 
 RECIPE = Recipe(
     name="bbc_news",
     title="BBC News topics, 250 training articles",
-    presets={
-        "model": "minilm",
-        "dataset": "bbc_news",
-        "train_rows": 250,
-        "validation_rows": 250,
-        "test_rows": 500,
-        "max_length": 256,
-        "truncation": "head_tail",
-        "per_device_train_batch_size": 16,
-        "per_device_eval_batch_size": 32,
-        "num_train_epochs": 3,
-        "learning_rate": 3e-4,
-        "layer_decay": 0.95,
-        "lr_schedule": "slanted_triangular",
-        "unfreezing": "gradual",
-        "unfreeze_every": "0.05",
-        "evaluations": 3,
-        "load_best_model_at_end": True,
-        "save_total_limit": 1,
-        "logging_steps": 4,
-        "report_to": "none",
-    },
+    presets=BBC_NEWS,
 )
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def plot_learning_rates(plan: dict[str, Any]) -> Figure:
     lines.legend(handles=handles, fontsize=9, framealpha=0.9, edgecolor="none")
     lines.set(xlim=(0, total), ylabel=unit)
     lines.set_ylim(bottom=0)
-    _style(lines)
+    style(lines)
 
     _draw_rate_rows(rows, depths, rates, total)
     figure.colorbar(rows.images[0], ax=rows, label=unit, pad=0.02, fraction=0.06).outline.set_visible(False)
@@ -91,7 +91,7 @@ def plot_loss(
     Returns:
         The figure; without losses in the history it says so.
     """
-    train, validation = _series(history, "loss"), _series(history, "eval_loss")
+    train, validation = log_series(history, "loss"), log_series(history, "eval_loss")
     if not len(train) and not len(validation):
         return _empty("no losses were logged")
     metrics = _validation_metrics(history)
@@ -108,11 +108,11 @@ def plot_loss(
 
     looks = cycle(((ORANGE, "o"), (GREEN, "s"), (PINK, "^"), (BLUE, "D")))
     for key, (color, marker) in zip(metrics, looks, strict=False):
-        series = _series(history, key)
+        series = log_series(history, key)
         axes[1].plot(*series.T, color=color, marker=marker, markersize=4, label=metric_label(key))
         axes[1].set_ylabel("validation metric")
     for axis in axes:
-        _style(axis)
+        style(axis)
         axis.legend(fontsize=9, framealpha=0.9, edgecolor="none")
     axes[-1].set_xlim(left=0)
     axes[-1].set_xlabel("optimizer step")
@@ -157,7 +157,7 @@ def plot_confusion_matrix(matrix: Sequence[Sequence[int]], labels: Sequence[str]
             axis.text(column, row, f"{count:.0f}", ha="center", va="center", color=color, fontsize=9)
     bar = figure.colorbar(picture, ax=axis, label="share of the true label", shrink=0.8)
     bar.outline.set_visible(False)
-    _style(axis, grid=False)
+    style(axis, grid=False)
     return figure
 
 
@@ -188,7 +188,7 @@ def plot_plan(plan: dict[str, Any]) -> Figure:
     axis.set_xticks(cells[::every], _first_steps(plan)[::every])
     axis.set_yticks([])
     axis.set_xlabel("first optimizer step of the phase", x=0.59)
-    _style(axis, grid=False)
+    style(axis, grid=False)
     handles = [Patch(color=RATES(1.0), label="trained"), Patch(label="frozen", **FROZEN)]
     figure.legend(handles=handles, loc="outside lower left", ncols=2, frameon=False, fontsize=9)
     return figure
@@ -268,7 +268,7 @@ def _draw_rate_rows(rows: Axes, depths: Sequence[dict[str, Any]], rates: np.ndar
         rows.axhline(boundary - 0.5, color="white", linewidth=1.2)
     rows.set_xlabel("optimizer step")
     rows.xaxis.set_major_locator(MaxNLocator(integer=True))
-    _style(rows, grid=False)
+    style(rows, grid=False)
     rows.set_yticks(range(len(depths)), [_depth_label(row) for row in depths])
     for name, row in zip(rows.get_yticklabels(), depths, strict=True):
         name.set_color(ORANGE if row["reinitialised"] else INK)
@@ -304,7 +304,7 @@ def _validation_metrics(history: Sequence[dict[str, Any]]) -> list[str]:
     return [k for k in keys if k.startswith("eval_") and k not in aside and not k.endswith("_per_second")]
 
 
-def _series(history: Sequence[dict[str, Any]], key: str) -> np.ndarray:
+def log_series(history: Sequence[dict[str, Any]], key: str) -> np.ndarray:
     """Steps and values of a logged quantity, shape `(values, 2)`."""
     return np.array([(row["step"], row[key]) for row in history if key in row], dtype=float).reshape(-1, 2)
 
@@ -326,7 +326,8 @@ def _short(label: str, length: int = 22) -> str:
     return label.replace("$", r"\$")
 
 
-def _style(axis: Axes, grid: bool = True) -> None:
+def style(axis: Axes, grid: bool = True) -> None:
+    """Give an axis the look of all pictures."""
     axis.tick_params(colors=INK, length=0 if not grid else 3)
     axis.xaxis.label.set_color(INK)
     axis.yaxis.label.set_color(INK)

@@ -20,6 +20,7 @@ from rich.text import Text
 from scipy import stats
 
 from hf_ftstrategies.evaluation import plots
+from hf_ftstrategies.evaluation.pretraining_plots import plot_pretraining, plot_starting_points
 
 RESULT_FACTS = ("recipe", "title", "dataset", "model", "seed", "metrics", "baseline", "history", "selected")
 RESULT_FACTS += ("time", "peak_memory_mib", "versions", "hardware", "command")
@@ -42,10 +43,11 @@ def write_report(path: str | os.PathLike[str], results: dict[str, Any], plan: di
         ValueError: facts are missing; they are named.
     """
     check_facts(results, plan)
+    pictures = {name: _data_uri(figure) for name, figure in draw(results, plan).items()}
     html = (
         template_environment(Path(__file__).parent, autoescape=True)
         .get_template("report.html.jinja")
-        .render(results=results, plan=plan, headline=headline(results), pictures=_pictures(results, plan))
+        .render(results=results, plan=plan, headline=headline(results), pictures=pictures)
     )
     Path(path).write_text(html, encoding="utf-8")
     return Path(path)
@@ -184,15 +186,28 @@ def _per_class_table(per_class: dict[str, dict[str, float]], split: str) -> Tabl
     return table
 
 
-def _pictures(results: dict[str, Any], plan: dict[str, Any]) -> dict[str, str]:
+def draw(results: dict[str, Any], plan: dict[str, Any]) -> dict[str, Figure]:
+    """Make the pictures of a run, by the names of their files.
+
+    Args:
+        results (`dict`): the contents of `results.json`.
+        plan (`dict`): the contents of `plan.json`.
+    """
     pictures = {
+        "plan": plots.plot_plan(plan),
         "learning_rates": plots.plot_learning_rates(plan),
         "loss": plots.plot_loss(results["history"], plan["phases"], results["selected"]["step"]),
     }
     if results.get("confusion_matrix"):
         labels = results["dataset"]["labels"]
         pictures["confusion_matrix"] = plots.plot_confusion_matrix(results["confusion_matrix"], labels)
-    return {name: _data_uri(figure) for name, figure in pictures.items()}
+    pretrained = results.get("further_pretraining")
+    if pretrained:
+        pictures["further_pretraining"] = plot_pretraining(pretrained["history"])
+    if pretrained and "curve" in pretrained:
+        metric, chosen = results["dataset"]["metric"], pretrained["fine_tuned_from"]
+        pictures["starting_points"] = plot_starting_points(pretrained["curve"], metric, chosen)
+    return pictures
 
 
 def _data_uri(figure: Figure) -> str:

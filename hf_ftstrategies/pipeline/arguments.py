@@ -135,24 +135,26 @@ class RunArguments:
             settings["layers"] = numbers[0] if len(numbers) == 1 else numbers
         return settings
 
-    def batches(self, per_device: int, processes: int) -> tuple[int, int]:
-        """Batch size per device and accumulation that make up `global_batch_size`.
 
-        Args:
-            per_device (`int`): What fits on a device at most.
-            processes (`int`): How many train together.
+def divide_batch(global_batch_size: int, per_device: int, processes: int) -> tuple[int, int]:
+    """Batch size per device and accumulation that make up a global batch.
 
-        Returns:
-            `tuple[int, int]`: The largest batch per device that divides its share, and how many of them.
+    Args:
+        global_batch_size (`int`): Examples per optimizer step over all processes.
+        per_device (`int`): What fits on a device at most.
+        processes (`int`): How many train together.
 
-        Raises:
-            ValueError: the global batch cannot be divided among the processes.
-        """
-        share, rest = divmod(self.global_batch_size, processes)
-        if rest or share < 1:
-            raise ValueError(
-                f"global_batch_size is {self.global_batch_size}, which {processes} processes cannot share evenly: "
-                f"give a multiple of {processes}."
-            )
-        size = max(n for n in range(1, min(per_device, share) + 1) if share % n == 0)
-        return size, share // size
+    Returns:
+        `tuple[int, int]`: The largest batch per device that divides its share, and how many of them.
+
+    Raises:
+        ValueError: the global batch cannot be divided among the processes.
+    """
+    share, rest = divmod(global_batch_size, processes)
+    if rest or share < 1:
+        raise ValueError(
+            f"The global batch size is {global_batch_size}, which {processes} processes cannot share evenly: "
+            f"give a multiple of {processes}."
+        )
+    size = max(n for n in range(1, min(per_device, share) + 1) if share % n == 0)
+    return size, share // size

@@ -13,7 +13,6 @@ import numpy as np
 from transformers import AutoTokenizer, DataCollatorWithPadding, PreTrainedTokenizerBase, set_seed
 from transformers.trainer_callback import ProgressCallback
 from transformers.trainer_utils import EvalPrediction
-from transformers.utils import logging as transformers_logging
 
 from hf_ftstrategies.arguments import StrategyTrainingArguments
 from hf_ftstrategies.data.chunking import ChunkCollator, encode_chunks
@@ -26,10 +25,10 @@ from hf_ftstrategies.evaluation.scores import compute_metrics_for, per_class_sco
 from hf_ftstrategies.modeling.classifier import EncoderClassifier
 from hf_ftstrategies.modeling.features import collate_features, compute_features
 from hf_ftstrategies.modeling.packaged import PretrainedSource, find_pretrained
-from hf_ftstrategies.pipeline.arguments import RunArguments
+from hf_ftstrategies.pipeline.arguments import RunArguments, divide_batch
 from hf_ftstrategies.pipeline.machine import hardware, peak_memory_mib, versions
 from hf_ftstrategies.pipeline.output import newest_complete_checkpoint
-from hf_ftstrategies.pipeline.progress import StageProgress
+from hf_ftstrategies.pipeline.progress import StageProgress, hush_transformers
 from hf_ftstrategies.strategies.state_files import JSON_NAME, read_json
 from hf_ftstrategies.suggest import did_you_mean
 from hf_ftstrategies.trainer import StrategyTrainer
@@ -169,25 +168,50 @@ class FineTuning:
         }
 
 
-def prepare_fine_tuning(run: RunArguments, args: StrategyTrainingArguments) -> FineTuning:
+def load_splits(
+    run: RunArguments, args: StrategyTrainingArguments
+) -> tuple[dict[str, Dataset | TrainStream], DatasetInfo, list[str]]:
+    """The splits of a run in the columns of its task, what the data set is, and notes on how they were cut.
+
+    Args:
+        run (`RunArguments`): Names the data and the splits.
+        args (`StrategyTrainingArguments`): Their seeds order a stream.
+    """
+    names = ("data_root", "task", "text_column", "text_pair_column", "label_column", "on_bad_rows")
+    choices = {name: getattr(run, name) for name in names}
+    rows = {name: getattr(run, name) for name in ("train_rows", "validation_rows", "test_rows")}
+    if run.streaming:
+        shuffle_seed = args.seed if args.data_seed is None else args.data_seed
+        splits, info, notes = load_streamed_splits(
+            run.dataset, **choices, **rows, seed=run.split_seed, shuffle_seed=shuffle_seed
+        )
+    else:
+        dataset, info = load_dataset_splits(run.dataset, **choices)
+        splits, notes = make_splits(dataset, info, **rows, seed=run.split_seed, scheme=run.split_scheme)
+    return splits, info, [*notes, *info.findings]
+
+
+def prepare_fine_tuning(
+    run: RunArguments, args: StrategyTrainingArguments, source: PretrainedSource | None = None
+) -> FineTuning:
     """Everything up to the first training step; whatever is wrong with the input is said here.
 
     Args:
         run (`RunArguments`): Model, data, splits and features.
         args (`StrategyTrainingArguments`): Of the training; `output_dir` is where its checkpoints go.
+        source (`PretrainedSource`, *optional*): Weights to start from instead of those of `run.model`.
 
     Raises:
         ValueError: before the model is loaded, where that is possible.
     """
-    transformers_logging.set_verbosity_error()  # no load reports and advice; errors stay
-    transformers_logging.disable_progress_bar()  # of reading and writing weights
+    hush_transformers()
     run.check(args)
-    source = find_pretrained(run.model)
-    splits, info, notes = _load_splits(run, args)
-    tokenizer = _load(AutoTokenizer.from_pretrained, source, run.model)
+    source = source or find_pretrained(run.model)
+    splits, info, notes = load_splits(run, args)
+    tokenizer = load_pretrained(AutoTokenizer.from_pretrained, source, run.model)
     splits = {name: _tokenise(rows, name, tokenizer, info, run) for name, rows in splits.items()}
     set_seed(args.seed)  # the new head is drawn here
-    model = _load(lambda path: _load_model(path, run, info), source, run.model)
+    model = load_pretrained(lambda path: _load_model(path, run, info), source, run.model)
     args = _for_task(args, run, info)
     trainer = StrategyTrainer(
         model,
@@ -200,23 +224,11 @@ def prepare_fine_tuning(run: RunArguments, args: StrategyTrainingArguments) -> F
     )
     if run.streaming:
         splits["train"].length = args.max_steps * trainer.get_total_train_batch_size(args)
-    return FineTuning(run, args, source, info, splits, [*notes, *info.findings], trainer)
+    return FineTuning(run, args, source, info, splits, notes, trainer)
 
 
-def _load_splits(run: RunArguments, args: StrategyTrainingArguments):
-    """The splits of a run, what is known about the data set, and notes."""
-    names = ("data_root", "task", "text_column", "text_pair_column", "label_column", "on_bad_rows")
-    choices = {name: getattr(run, name) for name in names}
-    rows = {name: getattr(run, name) for name in ("train_rows", "validation_rows", "test_rows")}
-    if run.streaming:
-        shuffle_seed = args.seed if args.data_seed is None else args.data_seed
-        return load_streamed_splits(run.dataset, **choices, **rows, seed=run.split_seed, shuffle_seed=shuffle_seed)
-    dataset, info = load_dataset_splits(run.dataset, **choices)
-    splits, notes = make_splits(dataset, info, **rows, seed=run.split_seed, scheme=run.split_scheme)
-    return splits, info, notes
-
-
-def _load(load, source: PretrainedSource, name: str):
+def load_pretrained(load, source: PretrainedSource, name: str):
+    """Call `load` on the path of a source; where nothing can be loaded from it, say so in one line."""
     try:
         return load(source.path)
     except OSError as error:
@@ -262,7 +274,7 @@ def _for_task(args: StrategyTrainingArguments, run: RunArguments, info: DatasetI
     if run.streaming:  # dispatching would join batches that are padded to different lengths
         args = replace(args, accelerator_config={**args.accelerator_config.to_dict(), "dispatch_batches": False})
     if run.global_batch_size is not None:
-        size, accumulation = run.batches(args.per_device_train_batch_size, args.world_size)
+        size, accumulation = divide_batch(run.global_batch_size, args.per_device_train_batch_size, args.world_size)
         args = replace(args, per_device_train_batch_size=size, gradient_accumulation_steps=accumulation)
     chosen = args.metric_for_best_model
     if chosen in (None, "loss"):

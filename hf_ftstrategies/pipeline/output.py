@@ -70,7 +70,7 @@ class OutputFolder:
         except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
             raise ValueError(f"{str(manifest)!r} cannot be read ({error}): choose another output_dir.") from error
         differing = differences(saved, self._settings)
-        if differing and status == "running" and not any(self.checkpoints.glob("checkpoint-*")):
+        if differing and status == "running" and not any(self.path.rglob("checkpoint-*")):
             self._write("running")  # it never got as far as a checkpoint: nothing would be lost
         elif differing:
             raise ValueError(
@@ -95,6 +95,14 @@ class OutputFolder:
         """Say that the run has written everything."""
         self._write("finished")
         self._status = "finished"
+
+    def part(self, name: str) -> OutputFolder:
+        """The folder of one stage of the run, claimed like the whole: finished, running, or new.
+
+        Args:
+            name (`str`): Of the stage; a folder in this one.
+        """
+        return OutputFolder(self.path / name, self._settings, self.is_owner)
 
     @property
     def checkpoints(self) -> Path:

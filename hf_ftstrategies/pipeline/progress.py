@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from transformers import TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ProgressCallback
+from transformers.utils import logging as transformers_logging
 
 from hf_ftstrategies.plan import Plan
+
+
+def hush_transformers() -> None:
+    """No load reports, advice and bars of reading and writing weights; errors stay."""
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
 
 
 class StageProgress(ProgressCallback):

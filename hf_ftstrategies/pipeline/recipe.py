@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -16,13 +17,17 @@ from transformers import HfArgumentParser
 
 from hf_ftstrategies.arguments import StrategyTrainingArguments
 from hf_ftstrategies.evaluation import plots
-from hf_ftstrategies.evaluation.report import format_summary, write_report
+from hf_ftstrategies.evaluation.report import draw, format_summary, write_report
 from hf_ftstrategies.hub.card import write_card
+from hf_ftstrategies.modeling.packaged import PretrainedSource, find_pretrained
 from hf_ftstrategies.pipeline.arguments import RunArguments
-from hf_ftstrategies.pipeline.fine_tuning import FineTuning, prepare_fine_tuning
-from hf_ftstrategies.pipeline.output import OutputFolder
+from hf_ftstrategies.pipeline.fine_tuning import prepare_fine_tuning
+from hf_ftstrategies.pipeline.further_pretraining import further_pretrain
+from hf_ftstrategies.pipeline.output import MANIFEST, OutputFolder
+from hf_ftstrategies.pipeline.pretraining_arguments import PretrainingArguments
 from hf_ftstrategies.suggest import did_you_mean
 
+_OPTIONS = (RunArguments, StrategyTrainingArguments, PretrainingArguments)
 # Fields that may differ between a run and its resumption: where and how loudly, not what.
 _FREE = ("output_dir", "data_root", "disable_tqdm", "run_name", "report_to", "dataloader_num_workers")
 
@@ -34,7 +39,8 @@ class Recipe:
     Args:
         name (`str`): Also the folder below `outputs/`.
         title (`str`): For people.
-        presets (`dict`): Values of fields of `RunArguments` and `StrategyTrainingArguments`.
+        presets (`dict`): Values of fields of `RunArguments`, `StrategyTrainingArguments` and
+            `PretrainingArguments`.
 
     Raises:
         ValueError: a preset names no field.
@@ -45,12 +51,12 @@ class Recipe:
     presets: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
-        known = [f.name for cls in (RunArguments, StrategyTrainingArguments) for f in dataclasses.fields(cls)]
+        known = [f.name for cls in _OPTIONS for f in dataclasses.fields(cls)]
         for preset in self.presets:
             if preset not in known:
                 raise ValueError(f"Recipe {self.name!r}: {preset!r} is no option.{did_you_mean(preset, known)}")
 
-    def parse(self, argv: Sequence[str]) -> tuple[RunArguments, StrategyTrainingArguments]:
+    def parse(self, argv: Sequence[str]) -> tuple[RunArguments, StrategyTrainingArguments, PretrainingArguments]:
         """Read a command line over the presets.
 
         Raises:
@@ -58,13 +64,13 @@ class Recipe:
         """
         parser = self._parser()
         parser.set_defaults(**{"output_dir": f"outputs/{self.name}", **self.presets})
-        run, args, rest = parser.parse_args_into_dataclasses(
+        run, args, pretraining, rest = parser.parse_args_into_dataclasses(
             list(argv), look_for_args_file=False, return_remaining_strings=True
         )
         if rest:
             known = [option for action in parser._actions for option in action.option_strings]
             raise ValueError(f"Unknown option {rest[0]!r}.{did_you_mean(rest[0], known)} --help lists all.")
-        return run, args
+        return run, args, pretraining
 
     def settings(self, argv: Sequence[str]) -> dict[str, Any]:
         """What makes two runs the same run: presets and options that differ from the fields' defaults."""
@@ -77,11 +83,11 @@ class Recipe:
         return {"recipe": self.name, **chosen}
 
     def _parser(self) -> HfArgumentParser:
-        return HfArgumentParser((RunArguments, StrategyTrainingArguments), description=self.title, allow_abbrev=False)
+        return HfArgumentParser(_OPTIONS, description=self.title, allow_abbrev=False)
 
 
 def main(recipe: Recipe, argv: Sequence[str] | None = None) -> dict[str, Any]:
-    """Run a recipe: parse, claim the output folder, fine-tune, evaluate, write everything.
+    """Run a recipe: parse, claim the output folder, pre-train further (if asked), fine-tune, evaluate, write all.
 
     Args:
         recipe (`Recipe`): What to run.
@@ -106,7 +112,7 @@ def main(recipe: Recipe, argv: Sequence[str] | None = None) -> dict[str, Any]:
 def run_recipe(recipe: Recipe, argv: Sequence[str]) -> dict[str, Any]:
     """`main` with errors as exceptions."""
     begin = time.perf_counter()
-    run, args = recipe.parse(argv)
+    run, args, pretraining = recipe.parse(argv)
     _ = args.device  # joins the other processes; before that every process takes itself for the first
     output = OutputFolder(args.output_dir, recipe.settings(argv), owner=args.process_index == 0)
     console = Console(quiet=not output.is_owner)
@@ -114,16 +120,30 @@ def run_recipe(recipe: Recipe, argv: Sequence[str]) -> dict[str, Any]:
         console.print(f"{output.path} holds this run, finished; nothing to do.")
         results = output.read_json("results.json")
     else:
-        stage = prepare_fine_tuning(run, dataclasses.replace(args, output_dir=str(output.checkpoints)))
-        results = _run_stage(recipe, argv, stage, output, begin)
+        command = shlex.join(["accelerate", "launch", f"recipes/{recipe.name}.py", *argv])
+        identity = {"recipe": recipe.name, "title": recipe.title, "command": command}
+        if pretraining.is_on:
+            results = _pretrain_and_fine_tune(identity, run, args, pretraining, output, begin)
+        else:
+            results = _fine_tune(identity, run, args, output, begin)
     console.print(format_summary(results))
     console.print(f"Report: {output.path / 'report.html'}", soft_wrap=True)
     return results
 
 
-def _run_stage(
-    recipe: Recipe, argv: Sequence[str], stage: FineTuning, output: OutputFolder, begin: float
+def _fine_tune(
+    identity: dict[str, Any],
+    run: RunArguments,
+    args: StrategyTrainingArguments,
+    output: OutputFolder,
+    begin: float,
+    source: PretrainedSource | None = None,
+    pretrained: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
+    """The stage that every run has, into a folder of its own or the run's."""
+    if output.is_finished:
+        return output.read_json("results.json")
+    stage = prepare_fine_tuning(run, dataclasses.replace(args, output_dir=str(output.checkpoints)), source)
     plan = stage.trainer.plan().to_dict()
     plan["model"]["name"] = stage.source.hub_id
     train_seconds = stage.train()
@@ -131,45 +151,81 @@ def _run_stage(
     scores = stage.evaluate()
     done = time.perf_counter()
     seconds = {"train_seconds": train_seconds, "evaluate_seconds": done - evaluated, "total_seconds": done - begin}
-    command = shlex.join(["accelerate", "launch", f"recipes/{recipe.name}.py", *argv])
-    results = {"recipe": recipe.name, "title": recipe.title, "command": command, "time": seconds}
-    results |= stage.facts() | scores
+    results = identity | {"time": seconds} | stage.facts() | scores
+    if pretrained is not None:
+        results["further_pretraining"] = pretrained
     if output.is_owner:
         stage.save_model(output.path)
-        write_outputs(output, results, plan, stage)
+        write_outputs(output, results, plan, stage.source)
     return results
 
 
-def write_outputs(output: OutputFolder, results: dict[str, Any], plan: dict[str, Any], stage: FineTuning) -> None:
+def _pretrain_and_fine_tune(
+    identity: dict[str, Any],
+    run: RunArguments,
+    args: StrategyTrainingArguments,
+    options: PretrainingArguments,
+    output: OutputFolder,
+    begin: float,
+) -> dict[str, Any]:
+    """Both stages; fine-tuning from every starting point that was asked for, the best on validation kept."""
+    folder = output.part("pretraining")
+    if not folder.is_finished:  # what is wrong with the second stage must not wait for the end of the first
+        prepare_fine_tuning(run, dataclasses.replace(args, output_dir=str(output.checkpoints)))
+    pretrained = further_pretrain(run, args, options, folder)
+    original, steps = find_pretrained(run.model), options.starting_points
+    results, parts = {}, {}
+    for step in steps:
+        source = dataclasses.replace(original, path=str(folder.path / pretrained["models"][str(step)]))
+        parts[step] = output.part(f"fine_tuning/step-{step}") if len(steps) > 1 else output
+        results[step] = _fine_tune(identity, run, args, parts[step], begin, source, pretrained)
+    if len(steps) == 1:
+        return results[steps[0]]
+    best = max(steps, key=lambda step: results[step]["selected"]["value"])
+    curve = [{"step": step, "metrics": _numbers(results[step]["metrics"])} for step in steps]
+    chosen = results[best] | {"further_pretraining": pretrained | {"curve": curve, "fine_tuned_from": best}}
+    chosen["time"] = chosen["time"] | {"total_seconds": time.perf_counter() - begin}
+    if output.is_owner:
+        for file in parts[best].path.iterdir():
+            if file.is_file() and file.name != MANIFEST:
+                shutil.copy2(file, output.path / file.name)
+        write_outputs(output, chosen, output.read_json("plan.json"), original)
+    return chosen
+
+
+def _numbers(metrics: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Metrics of each split without the tables by label."""
+    return {split: {k: v for k, v in scores.items() if k != "per_class"} for split, scores in metrics.items()}
+
+
+def write_outputs(
+    output: OutputFolder, results: dict[str, Any], plan: dict[str, Any], source: PretrainedSource
+) -> None:
     """Write `plan.json`, `results.json`, `report.html`, the pictures and the model card, and finish the folder.
 
     Args:
         output (`OutputFolder`): Of the run.
         results (`dict`), plan (`dict`): The facts.
-        stage (`FineTuning`): For what the model was made from.
+        source (`PretrainedSource`): What the model was made from.
     """
     output.write_json("plan.json", plan)
     output.write_json("results.json", results)
     write_report(output.path / "report.html", results, plan)
     pictures = output.path / "pictures"
     pictures.mkdir(exist_ok=True)
-    plots.save(plots.plot_plan(plan), pictures / "plan.png")
-    plots.save(plots.plot_learning_rates(plan), pictures / "learning_rates.png")
-    plots.save(plots.plot_loss(results["history"], plan["phases"], results["selected"]["step"]), pictures / "loss.png")
-    if "confusion_matrix" in results:
-        labels = results["dataset"]["labels"]
-        plots.save(plots.plot_confusion_matrix(results["confusion_matrix"], labels), pictures / "confusion_matrix.png")
-    write_card(output.path / "README.md", results, plan, stage.source.hub_id, stage.source.license)
+    for name, figure in draw(results, plan).items():
+        plots.save(figure, pictures / f"{name}.png")
+    write_card(output.path / "README.md", results, plan, source.hub_id, source.license)
     output.finish()
 
 
-def take_option(argv: Sequence[str], option: str, choices: Sequence[str], default: str) -> tuple[str, list[str]]:
+def take_option(argv: Sequence[str], option: str, choices: Sequence[str] | None, default: str) -> tuple[str, list[str]]:
     """Take an option of the script itself out of a command line, before `main` sees the rest.
 
     Args:
         argv (`Sequence[str]`): The command line.
         option (`str`): Such as `"--preset"`.
-        choices (`Sequence[str]`): What it may be.
+        choices (`Sequence[str]`, *optional*): What it may be; None = anything.
         default (`str`): Where it is not given.
 
     Exits with status 2 and one line on another value.
@@ -179,7 +235,7 @@ def take_option(argv: Sequence[str], option: str, choices: Sequence[str], defaul
         at = argv.index(option)
         value = argv[at + 1] if at + 1 < len(argv) else ""
         argv[at : at + 2] = []
-    if value not in choices:
+    if choices is not None and value not in choices:
         known = f"known are {', '.join(choices)}.{did_you_mean(value, choices)}"
         Console(stderr=True).print(f"[bold red]error:[/] {option} is {value!r}, {known}", soft_wrap=True)
         raise SystemExit(2)

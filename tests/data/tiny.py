@@ -36,6 +36,12 @@ def bert():
     return _tokenizer(["[UNK]", "[CLS]", "[SEP]", "[PAD]"], "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", BOTH)
 
 
+def bert_with_mask():
+    """With a `[MASK]`, for pre-training."""
+    special = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", "[PAD]"]
+    return _tokenizer(special, "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", BOTH, mask_token="[MASK]")
+
+
 def roberta():
     return _tokenizer(["<unk>", "<s>", "</s>", "<pad>"], "<s> $A </s>", "<s> $A </s> </s> $B </s>", NO_TYPES)
 

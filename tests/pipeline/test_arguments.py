@@ -1,6 +1,6 @@
 import pytest
 
-from hf_ftstrategies.pipeline.arguments import RunArguments
+from hf_ftstrategies.pipeline.arguments import RunArguments, divide_batch
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from hf_ftstrategies.pipeline.arguments import RunArguments
     ],
 )
 def test_global_batch(whole, per_device, processes, expected):
-    size, accumulation = RunArguments(global_batch_size=whole).batches(per_device, processes)
+    size, accumulation = divide_batch(whole, per_device, processes)
     assert (size, accumulation) == expected
     assert size * accumulation * processes == whole
 
@@ -30,7 +30,7 @@ def test_layers(layers, parsed):
 @pytest.mark.parametrize(("whole", "processes"), [(24, 5), (2, 4)])
 def test_a_batch_that_cannot_be_shared(whole, processes):
     with pytest.raises(ValueError, match=f"{whole}, which {processes} processes"):
-        RunArguments(global_batch_size=whole).batches(8, processes)
+        divide_batch(whole, 8, processes)
 
 
 @pytest.mark.parametrize(

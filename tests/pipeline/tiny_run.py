@@ -9,9 +9,9 @@ from tests.tiny import tiny_bert
 TOPICS = ("fruit", "metal", "weather")
 
 
-def pretrained(folder):
+def pretrained(folder, tokenizer=None):
     """A tiny BERT with its tokenizer, as `save_pretrained` leaves it."""
-    tokenizer = bert()
+    tokenizer = tokenizer or bert()
     tiny_bert(vocab_size=len(tokenizer)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -6,6 +6,7 @@ import pytest
 from hf_ftstrategies.cli import load_recipe
 from hf_ftstrategies.data.registry import REGISTRY
 from hf_ftstrategies.pipeline.recipe import run_recipe, take_option
+from tests.data.tiny import bert_with_mask
 from tests.pipeline.tiny_run import csv_file, pretrained
 
 RECIPES = sorted(Path(__file__).parents[2].joinpath("recipes").glob("*.py"))
@@ -15,7 +16,7 @@ each_recipe = pytest.mark.parametrize("path", RECIPES, ids=[path.stem for path i
 @each_recipe
 def test_twenty_steps_on_tiny_data(path, tmp_path):
     options = {
-        "model": pretrained(tmp_path / "model"),
+        "model": pretrained(tmp_path / "model", bert_with_mask()),
         "dataset": csv_file(tmp_path / "topics.csv", rows=60),
         "output_dir": tmp_path / "out",
         "train_rows": 24,
@@ -27,9 +28,18 @@ def test_twenty_steps_on_tiny_data(path, tmp_path):
         "evaluations": 1,
         "use_cpu": True,
         "disable_tqdm": True,
+        # of those that pre-train further first
+        "pretraining_steps": 4,
+        "pretraining_warmup_steps": 1,
+        "pretraining_max_length": 32,
+        "pretraining_batch_size": 8,
+        "corpus_rows": 20,
     }
+    recipe = load_recipe(str(path))
+    if recipe.presets.get("further_pretraining") in ("in_domain", "cross_domain"):
+        options["further_pretraining"] = options["dataset"]  # a tiny file has no domain
     argv = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    results = run_recipe(load_recipe(str(path)), argv)
+    results = run_recipe(recipe, argv)
     assert results["metrics"]["test"].keys() >= {"accuracy", "macro_f1", "loss"}
     assert results["history"][-1]["step"] == 20
     assert (tmp_path / "out" / "report.html").exists()
@@ -44,7 +54,7 @@ def test_presets_name_a_known_data_set_and_the_docstring_launches_the_script(pat
 
 def test_suns_presets_are_the_papers():
     for name in ("imdb", "trec", "yelp_polarity", "yelp_full", "yahoo_answers", "ag_news", "dbpedia", "sogou"):
-        run, args = load_recipe(str(RECIPES[0].parent / f"{name}.py")).parse(["--use_cpu", "True"])
+        run, args, _ = load_recipe(str(RECIPES[0].parent / f"{name}.py")).parse(["--use_cpu", "True"])
         assert (run.global_batch_size, run.max_length, run.truncation_head) == (24, 512, 128)
         assert (args.learning_rate, args.num_train_epochs, args.layer_decay) == (2e-5, 4, 0.95)
         assert args.get_warmup_steps(1000) == 100

@@ -1,0 +1,292 @@
+"""The stage before fine-tuning: masked language model and next sentence prediction on the task's or other texts."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import shutil
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, set_seed
+from transformers.trainer_callback import ProgressCallback
+
+from hf_ftstrategies.arguments import StrategyTrainingArguments
+from hf_ftstrategies.data.corpora import CorpusPart, corpus_names, load_corpus
+from hf_ftstrategies.data.info import DatasetInfo
+from hf_ftstrategies.data.masking import MaskedExamples, PretrainingCollator, mask_examples
+from hf_ftstrategies.data.next_sentence import example_statistics, next_sentence_examples
+from hf_ftstrategies.data.sentences import sentence_ids
+from hf_ftstrategies.evaluation.language_modeling import compute_pretraining_metrics, preprocess_logits_for_metrics
+from hf_ftstrategies.modeling.packaged import PretrainedSource, find_pretrained
+from hf_ftstrategies.modeling.pretraining import load_pretraining_model, predict_masked_only
+from hf_ftstrategies.pipeline.arguments import RunArguments, divide_batch
+from hf_ftstrategies.pipeline.fine_tuning import load_pretrained, load_splits
+from hf_ftstrategies.pipeline.output import OutputFolder, newest_complete_checkpoint
+from hf_ftstrategies.pipeline.pretraining_arguments import PretrainingArguments
+from hf_ftstrategies.pipeline.pretraining_trainer import KeepModelAt, NewMasks, PretrainingTrainer
+from hf_ftstrategies.pipeline.progress import StageProgress, hush_transformers
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+logger = logging.getLogger(__name__)
+
+# What the training arguments of fine-tuning also say about this stage: where and how it computes, not what.
+_SHARED = (
+    "use_cpu", "bf16", "fp16", "tf32", "seed", "data_seed", "report_to", "disable_tqdm", "logging_steps",
+    "dataloader_num_workers", "dataloader_pin_memory", "torch_compile", "ddp_backend", "ddp_timeout", "run_name",
+    "activation_checkpointing", "activation_checkpointing_kwargs", "optim",
+)  # fmt: skip
+
+
+@dataclass
+class FurtherPretraining:
+    """A prepared further pre-training: examples made, model loaded, trainer built, nothing trained.
+
+    Args:
+        options (`PretrainingArguments`): As given.
+        source (`PretrainedSource`): Of the model.
+        parts (`list[CorpusPart]`): What the corpus is made of.
+        held_out (`str`): The split whose texts were left out of it.
+        statistics (`dict`): Of the examples.
+        fresh (`tuple[str, ...]`): Heads that the checkpoint did not have.
+        kept (`KeepModelAt`): Where the models are.
+        trainer (`PretrainingTrainer`): Ready to train.
+    """
+
+    options: PretrainingArguments
+    source: PretrainedSource
+    parts: list[CorpusPart]
+    held_out: str
+    statistics: dict[str, Any]
+    fresh: tuple[str, ...]
+    kept: KeepModelAt
+    trainer: PretrainingTrainer
+
+    def train(self) -> float:
+        """Train, or go on from the last checkpoint. Returns the seconds it took."""
+        begin = time.perf_counter()
+        checkpoint = newest_complete_checkpoint(self.trainer.args.output_dir)
+        if not self.trainer.args.disable_tqdm:
+            self.trainer.remove_callback(ProgressCallback)
+            self.trainer.add_callback(StageProgress("further pre-training", self.trainer.plan()))
+        if checkpoint is not None:
+            logger.warning("Resuming the further pre-training from %s.", checkpoint)
+        self.trainer.train(resume_from_checkpoint=checkpoint)
+        return time.perf_counter() - begin
+
+    @property
+    def models(self) -> dict[int, str]:
+        """Folders of the models to fine-tune, by the steps they were pre-trained for."""
+        return {step: str(self.kept.path(step)) for step in self.kept.steps}
+
+    def notes(self) -> list[str]:
+        """What a reader of the results should know about the texts."""
+        names = ", ".join(f"{part.name} ({', '.join(part.splits)}; {part.documents:,} texts)" for part in self.parts)
+        found = [f"further pre-trained on {names}"]
+        left_out = sum(part.left_out for part in self.parts)
+        if self.options.transductive:
+            found.append(f"transductive: the texts of the {self.held_out} split were pre-trained on, without labels")
+        else:
+            found.append(f"{left_out:,} texts that also stand in the {self.held_out} split were left out of them")
+        if self.fresh:
+            found.append(f"the checkpoint had no {', no '.join(self.fresh)}: drawn anew")
+        if self.statistics["warning"]:
+            found.append(self.statistics["warning"])
+        return found
+
+    def facts(self) -> dict[str, Any]:
+        """What there is to know about the stage, as JSON values."""
+        history = self.trainer.state.log_history
+        evaluated = [log for log in history if "eval_mlm_loss" in log]
+        return {
+            "corpus": [part.to_dict() for part in self.parts],
+            "choice": self.options.further_pretraining,
+            "transductive": self.options.transductive,
+            "notes": self.notes(),
+            "examples": self.statistics,
+            "steps": self.trainer.state.global_step,
+            "batch": self.options.pretraining_batch_size,
+            "learning_rate": self.options.pretraining_learning_rate,
+            "before": {key: value for key, value in evaluated[0].items() if key.startswith("eval_")},
+            "after": {key: value for key, value in evaluated[-1].items() if key.startswith("eval_")},
+            "history": history,
+            "models": {str(step): f"step-{step}" for step in self.kept.steps},
+        }
+
+
+def further_pretrain(
+    run: RunArguments, args: StrategyTrainingArguments, options: PretrainingArguments, folder: OutputFolder
+) -> dict[str, Any]:
+    """Do the stage, or read what it left when it was done before.
+
+    Args:
+        As of `prepare_further_pretraining`.
+
+    Returns:
+        `dict`: the contents of `results.json` in the stage's folder, which also holds the models.
+    """
+    if folder.is_finished:
+        return folder.read_json("results.json")
+    stage = prepare_further_pretraining(run, args, options, folder)
+    plan = stage.trainer.plan()
+    seconds = stage.train()
+    facts = {**stage.facts(), "train_seconds": seconds}
+    if folder.is_owner:
+        plan.save(folder.path / "plan.json")
+        folder.write_json("results.json", facts)
+        shutil.rmtree(folder.checkpoints, ignore_errors=True)  # the models are kept
+        folder.finish()
+    stage.trainer.accelerator.wait_for_everyone()  # the models are there for every process
+    return facts
+
+
+def prepare_further_pretraining(
+    run: RunArguments, args: StrategyTrainingArguments, options: PretrainingArguments, folder: OutputFolder
+) -> FurtherPretraining:
+    """Everything up to the first training step.
+
+    Args:
+        run (`RunArguments`): Model and data of the fine-tuning that follows.
+        args (`StrategyTrainingArguments`): Of that fine-tuning; device, precision and seed are taken from it.
+        options (`PretrainingArguments`): Of this stage.
+        folder (`OutputFolder`): Of this stage.
+
+    Raises:
+        ValueError: before the model is loaded, where that is possible.
+    """
+    hush_transformers()
+    names = corpus_names(options.further_pretraining, run.dataset)
+    args = _arguments(args, options, folder)
+    source = find_pretrained(run.model)
+    tokenizer = load_pretrained(AutoTokenizer.from_pretrained, source, run.model)
+    documents, parts, held_out = _corpus(names, run, args, options)
+    set_seed(args.seed)  # fresh heads are drawn here
+    heads = load_pretrained(partial(load_pretraining_model, next_sentence=options.next_sentence), source, run.model)
+    predict_masked_only(heads.model)
+    if not heads.has_next_sentence:
+        args.label_names = ["labels"]  # Trainer would wait for the other of a BERT, and evaluate nothing
+    train, validation, statistics = _examples(documents, tokenizer, run, options, heads.has_next_sentence)
+    kept = KeepModelAt(options.starting_points, folder.path)
+    trainer = PretrainingTrainer(
+        heads.model,
+        args,
+        train_dataset=train,
+        eval_dataset=validation,
+        processing_class=tokenizer,
+        data_collator=PretrainingCollator(tokenizer),
+        compute_metrics=compute_pretraining_metrics,
+        preprocess_logits_for_metrics=preprocess_logits_for_metrics,
+        callbacks=[NewMasks(), kept],
+    )
+    return FurtherPretraining(options, source, parts, held_out, statistics, heads.fresh, kept, trainer)
+
+
+def _arguments(
+    args: StrategyTrainingArguments, options: PretrainingArguments, folder: OutputFolder
+) -> StrategyTrainingArguments:
+    """BERT's own pre-training settings, computed as the fine-tuning computes."""
+    size, accumulation = divide_batch(
+        options.pretraining_batch_size, options.pretraining_device_batch_size, args.world_size
+    )
+    defaults = {field.name: field.default for field in dataclasses.fields(args)}
+    shared = {name: getattr(args, name) for name in _SHARED if name in defaults}
+    return StrategyTrainingArguments(
+        output_dir=str(folder.checkpoints),
+        max_steps=options.pretraining_steps,
+        per_device_train_batch_size=size,
+        gradient_accumulation_steps=accumulation,
+        per_device_eval_batch_size=size,
+        learning_rate=options.pretraining_learning_rate,
+        warmup_steps=options.pretraining_warmup_steps,
+        lr_schedule="bert_linear",
+        bias_correction=False,
+        weight_decay=0.01,
+        adam_epsilon=1e-6,
+        eval_strategy="steps",
+        eval_steps=options.save_steps,
+        eval_on_start=True,
+        save_steps=options.save_steps,
+        save_total_limit=1,
+        remove_unused_columns=False,  # the collator takes the masks apart from what forward() names
+        **{name: value for name, value in shared.items() if value != defaults[name]},
+    )
+
+
+def _corpus(
+    names: tuple[str, ...], run: RunArguments, args: StrategyTrainingArguments, options: PretrainingArguments
+) -> tuple[Dataset, list[CorpusPart], str]:
+    """Documents, what they are made of, and the split whose texts were kept out (or let in, transductive)."""
+    rows, info, _ = load_splits(run, args)
+    held_out = "test" if "test" in rows else "validation"
+    own = ["train"]
+    if options.unlabelled:
+        more = [split for split in info.unlabelled if not split.startswith("test")]
+        if not more:
+            raise ValueError(f"unlabelled is set, but {info.source} has no unlabelled split besides test.")
+        own += more
+    if options.transductive and held_out in info.rows:
+        own.append(held_out)
+    documents, parts = load_corpus(
+        names,
+        data_root=run.data_root,
+        splits={name: own if name == run.dataset else ["train"] for name in names},
+        text_columns={run.dataset: (run.text_column, run.text_pair_column)},
+        without=() if options.transductive else _texts(rows[held_out], info),
+        rows=options.corpus_rows,
+        seed=run.split_seed,
+    )
+    return documents, parts, held_out
+
+
+def _texts(rows: Dataset, info: DatasetInfo) -> list[str]:
+    return [" ".join(texts) for texts in zip(*(rows[column] for column in info.text_columns), strict=True)]
+
+
+def _examples(
+    documents: Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    run: RunArguments,
+    options: PretrainingArguments,
+    next_sentence: bool,
+) -> tuple[Dataset | MaskedExamples, Dataset, dict[str, Any]]:
+    """Examples to train on and held-out ones with fixed masks, and what the former are like."""
+    held_out = max(1, min(options.held_out_documents, len(documents) // 10))
+    parts = documents.train_test_split(test_size=held_out, seed=run.split_seed)
+    how = {"tokenizer": tokenizer, "language": options.corpus_language, "spacy_model": options.spacy_model}
+    sentences = parts.map(sentence_ids, batched=True, remove_columns=["text"], fn_kwargs=how, desc="split sentences")
+    shape = {
+        "tokenizer": tokenizer,
+        "max_length": options.pretraining_max_length,
+        "short_sequence_probability": options.short_sequence_probability,
+        "next_sentence": next_sentence,
+    }
+    masks = {
+        "tokenizer": tokenizer,
+        "max_predictions": options.max_predictions,
+        "whole_words": options.whole_word_masking,
+    }
+    train = _build(sentences["train"], shape | {"duplication_factor": options.duplication_factor})
+    statistics = example_statistics(train, sentences["train"]["sentences"])
+    validation = _mask(_build(sentences["test"], shape), masks)
+    train = MaskedExamples(train, **masks) if options.masking == "dynamic" else _mask(train, masks)
+    return train, validation, {**statistics, "held_out_examples": len(validation)}
+
+
+def _build(sentences: Dataset, shape: dict[str, Any]) -> Dataset:
+    return sentences.map(
+        next_sentence_examples,
+        batched=True,
+        batch_size=len(sentences),  # the random segments come from the whole corpus
+        with_indices=True,
+        remove_columns=sentences.column_names,
+        fn_kwargs=shape,
+        desc="make examples",
+    )
+
+
+def _mask(examples: Dataset, masks: dict[str, Any]) -> Dataset:
+    return examples.map(mask_examples, batched=True, with_indices=True, fn_kwargs=masks, desc="mask tokens")
