@@ -267,19 +267,25 @@ class StrategyTrainerMixin:
         return self.lr_scheduler
 
     def log(self, logs: dict[str, float], *args, **kwargs) -> None:
-        """Log the rates by depth, where they differ, beside Trainer's one rate, which is the head's; 0 where frozen."""
+        """Log the rates by depth and what strategies measured beside what Trainer logs in training."""
         if "learning_rate" in logs and self.strategies:
-            rates: dict[str, float] = {}
-            head = self.optimizer.param_groups[0]
-            for group in self.optimizer.param_groups:
-                trains = any(p.requires_grad for p in group["params"])
-                # the logged rate is that before the scheduler's step, so the others are scaled from their peaks
-                peak, top = (g.get("initial_lr", g["lr"]) for g in (group, head))
-                rate = logs["learning_rate"] * peak / top * trains if top else 0.0
-                name = f"learning_rate/{self.layer_map.name_of(group['depth']).replace(' ', '_')}"
-                rates[name] = max(rate, rates.get(name, 0.0))
-            logs |= rates if len(set(rates.values())) > 1 else {}
+            logs |= self._rates_by_depth(logs["learning_rate"])
+            for strategy in self.strategies:
+                logs |= strategy.log_values(self.state.global_step)
         super().log(logs, *args, **kwargs)
+
+    def _rates_by_depth(self, logged: float) -> dict[str, float]:
+        """The rates, where they differ, beside Trainer's one rate, which is the head's; 0 where frozen."""
+        rates: dict[str, float] = {}
+        head = self.optimizer.param_groups[0]
+        for group in self.optimizer.param_groups:
+            trains = any(p.requires_grad for p in group["params"])
+            # the logged rate is that before the scheduler's step, so the others are scaled from their peaks
+            peak, top = (g.get("initial_lr", g["lr"]) for g in (group, head))
+            rate = logged * peak / top * trains if top else 0.0
+            name = f"learning_rate/{self.layer_map.name_of(group['depth']).replace(' ', '_')}"
+            rates[name] = max(rate, rates.get(name, 0.0))
+        return rates if len(set(rates.values())) > 1 else {}
 
     # --- Loss ---
 

@@ -20,6 +20,7 @@ class ParameterGroup:
         parameters (`dict[str, nn.Parameter]`): By name.
         learning_rate (`float`): Peak rate.
         weight_decay (`float`): 0.0 for biases and norms.
+        decays (`bool`): Whether weight decay is meant for them: False for biases and norms.
     """
 
     depth: int
@@ -27,6 +28,7 @@ class ParameterGroup:
     parameters: dict[str, nn.Parameter]
     learning_rate: float
     weight_decay: float
+    decays: bool
 
     def for_optimizer(self) -> dict:
         """The dictionary that a torch optimizer takes."""
@@ -60,7 +62,7 @@ def build_groups(
             members = {n: p for n, p in trainable.items() if (n in decay_names) == decays}
             if members:
                 name, decay = layer_map.name_of(depth), weight_decay if decays else 0.0
-                groups.append(ParameterGroup(depth, name, members, learning_rate, decay))
+                groups.append(ParameterGroup(depth, name, members, learning_rate, decay, decays))
     if not groups:
         raise ValueError(
             "No parameter of the model requires a gradient, so there is nothing to train: set requires_grad=True "

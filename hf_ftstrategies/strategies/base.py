@@ -13,7 +13,7 @@ from hf_ftstrategies.modeling.layer_map import LayerMap
 from hf_ftstrategies.optim.groups import ParameterGroup
 
 # Hooks that only StrategyTrainer calls. A strategy that needs one does nothing under a plain Trainer.
-_TRAINER_HOOKS = ("prepare_model", "adjust_groups", "loss_term")
+_TRAINER_HOOKS = ("prepare_model", "adjust_groups", "loss_term", "log_values")
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,10 @@ class Strategy(TrainerCallback):
     def loss_term(self, model: nn.Module, inputs: dict[str, Any], outputs: Any) -> torch.Tensor | None:
         """A scalar to add to the task loss of this micro-batch, or None."""
         return None
+
+    def log_values(self, step: int) -> dict[str, float]:
+        """Numbers to log beside the training loss; called at every logging step, with the steps done so far."""
+        return {}
 
     def phases(self, length: TrainingLength) -> list:
         """The phases in which different parameters train (`optim.phases.Phase`), empty if all train always."""
