@@ -15,8 +15,11 @@ _PUBLIC = {
     "EncoderClassifierConfig": "modeling.classifier",
     "EvenEvaluations": "strategies.even_evaluations",
     "GradualUnfreezing": "strategies.unfreezing",
+    "LayerDistance": "strategies.layer_distance",
     "LayerMap": "modeling.layer_map",
     "LayerwiseLearningRate": "strategies.layerwise_lr",
+    "Mixout": "strategies.mixout",
+    "PretrainedWeightDecay": "strategies.pretrained_decay",
     "ReinitTopLayers": "strategies.reinit",
     "Strategy": "strategies.base",
     "StrategyTrainer": "trainer",
@@ -40,7 +43,10 @@ if TYPE_CHECKING:
     from hf_ftstrategies.strategies.base import Strategy
     from hf_ftstrategies.strategies.early_stopping import EarlyStopping
     from hf_ftstrategies.strategies.even_evaluations import EvenEvaluations
+    from hf_ftstrategies.strategies.layer_distance import LayerDistance
     from hf_ftstrategies.strategies.layerwise_lr import LayerwiseLearningRate
+    from hf_ftstrategies.strategies.mixout import Mixout
+    from hf_ftstrategies.strategies.pretrained_decay import PretrainedWeightDecay
     from hf_ftstrategies.strategies.reinit import ReinitTopLayers
     from hf_ftstrategies.strategies.unfreezing import GradualUnfreezing
     from hf_ftstrategies.trainer import StrategyTrainer, StrategyTrainerMixin

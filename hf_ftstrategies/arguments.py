@@ -43,6 +43,15 @@ class StrategyTrainingArguments(TrainingArguments):
             set `max_grad_norm=0` with it.
         reinit_layers (`int`, *optional*, defaults to 0): Top blocks to re-initialise, with the pooler.
         reinit_pooler (`bool`, *optional*): Re-initialise the pooler; None = together with any block.
+        mixout (`float`, *optional*, defaults to 0.0): Share of the starting weights that every linear layer is mixed
+            with in training, below 1; 0.0 = off.
+        mixout_mask (`str`, *optional*, defaults to `"column"`): Mix whole `"column"`s or each `"parameter"` alone.
+        mixout_head (`bool`, *optional*, defaults to `True`): Mix the head too, towards its initial values.
+        mixout_keep_dropout (`bool`, *optional*, defaults to `False`): Leave dropout on beside mixout.
+        pretrained_weight_decay (`float`, *optional*, defaults to 0.0): Decay towards the starting weights, as a
+            factor of the learning rate; 0.0 = off. `weight_decay` then acts on the head alone.
+        pretrained_weight_decay_head (`bool`, *optional*, defaults to `False`): The head decays to its start too.
+        log_layer_distance (`bool`, *optional*, defaults to `False`): Log how far and how fast each layer moves.
         evaluations (`int`, *optional*): Evenly spaced evaluations (and checkpoints) over the training.
         early_stopping_patience (`int`, *optional*): Evaluations without improvement of
             `metric_for_best_model` that end the training.
@@ -76,6 +85,17 @@ class StrategyTrainingArguments(TrainingArguments):
     )
     reinit_layers: int = _knob(0, "Top blocks to re-initialise, with the pooler (Zhang et al. 2021).")
     reinit_pooler: bool | None = _knob(None, "Re-initialise the pooler; empty = together with any block.")
+    mixout: float = _knob(
+        0.0, "Share of the starting weights that linear layers are mixed with; 0.0 = off (Lee et al. 2020)."
+    )
+    mixout_mask: str = _knob("column", "column or parameter: what mixout draws at once.")
+    mixout_head: bool = _knob(True, "Mix the head too, towards its initial values.")
+    mixout_keep_dropout: bool = _knob(False, "Leave dropout on beside mixout.")
+    pretrained_weight_decay: float = _knob(
+        0.0, "Decay towards the starting weights, as a factor of the rate; 0.0 = off (Zhang et al. 2021)."
+    )
+    pretrained_weight_decay_head: bool = _knob(False, "The head decays to its starting weights too.")
+    log_layer_distance: bool = _knob(False, "Log how far and how fast each layer moves (Zhang et al. 2021).")
     evaluations: int | None = _knob(None, "Evenly spaced evaluations over the training (Zhang et al. 2021: 10).")
     early_stopping_patience: int | None = _knob(None, "Evaluations without improvement that end the training.")
 

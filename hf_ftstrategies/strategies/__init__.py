@@ -5,18 +5,34 @@ from __future__ import annotations
 from hf_ftstrategies.strategies.base import Strategy, TrainingLength
 from hf_ftstrategies.strategies.early_stopping import EarlyStopping
 from hf_ftstrategies.strategies.even_evaluations import EvenEvaluations
+from hf_ftstrategies.strategies.layer_distance import LayerDistance
 from hf_ftstrategies.strategies.layerwise_lr import LayerwiseLearningRate
+from hf_ftstrategies.strategies.mixout import Mixout
+from hf_ftstrategies.strategies.pretrained_decay import PretrainedWeightDecay
 from hf_ftstrategies.strategies.reinit import ReinitTopLayers
 from hf_ftstrategies.strategies.unfreezing import GradualUnfreezing
 
-ALL = (ReinitTopLayers, LayerwiseLearningRate, GradualUnfreezing, EvenEvaluations, EarlyStopping)
+# Re-init first: others remember the weights it leaves behind.
+ALL = (
+    ReinitTopLayers,
+    Mixout,
+    PretrainedWeightDecay,
+    LayerwiseLearningRate,
+    GradualUnfreezing,
+    EvenEvaluations,
+    EarlyStopping,
+    LayerDistance,
+)
 
 __all__ = [
     "ALL",
     "EarlyStopping",
     "EvenEvaluations",
     "GradualUnfreezing",
+    "LayerDistance",
     "LayerwiseLearningRate",
+    "Mixout",
+    "PretrainedWeightDecay",
     "ReinitTopLayers",
     "Strategy",
     "TrainingLength",
