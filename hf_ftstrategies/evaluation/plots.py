@@ -55,7 +55,7 @@ def plot_learning_rates(plan: dict[str, Any]) -> Figure:
     """
     depths, total = plan["depths"], plan["training"]["total_steps"]
     if not depths or not total:
-        return _empty("nothing to train")
+        return empty_figure("nothing to train")
     edges = _phase_edges(plan["phases"], total)
     steps, rates = _rates(plan, edges)
     exponent = math.floor(math.log10(max(np.nanmax(rates, initial=0), 1e-12)))
@@ -70,11 +70,11 @@ def plot_learning_rates(plan: dict[str, Any]) -> Figure:
     lines.legend(handles=handles, fontsize=9, framealpha=0.9, edgecolor="none")
     lines.set(xlim=(0, total), ylabel=unit)
     lines.set_ylim(bottom=0)
-    style(lines)
+    style_axis(lines)
 
     _draw_rate_rows(rows, depths, rates, total)
     figure.colorbar(rows.images[0], ax=rows, label=unit, pad=0.02, fraction=0.06).outline.set_visible(False)
-    _mark_phases((lines, rows), plan["phases"], edges)
+    mark_phases((lines, rows), plan["phases"], edges)
     return figure
 
 
@@ -91,9 +91,9 @@ def plot_loss(
     Returns:
         The figure; without losses in the history it says so.
     """
-    train, validation = log_series(history, "loss"), log_series(history, "eval_loss")
+    train, validation = series_of(history, "loss"), series_of(history, "eval_loss")
     if not len(train) and not len(validation):
-        return _empty("no losses were logged")
+        return empty_figure("no losses were logged")
     metrics = _validation_metrics(history)
     figure = Figure(figsize=(WIDTH, 5.4 if metrics else 3.4), layout="constrained")
     axes = figure.subplots(1 + bool(metrics), 1, sharex=True, squeeze=False)[:, 0]
@@ -108,17 +108,17 @@ def plot_loss(
 
     looks = cycle(((ORANGE, "o"), (GREEN, "s"), (PINK, "^"), (BLUE, "D")))
     for key, (color, marker) in zip(metrics, looks, strict=False):
-        series = log_series(history, key)
+        series = series_of(history, key)
         axes[1].plot(*series.T, color=color, marker=marker, markersize=4, label=metric_label(key))
         axes[1].set_ylabel("validation metric")
     for axis in axes:
-        style(axis)
+        style_axis(axis)
         axis.legend(fontsize=9, framealpha=0.9, edgecolor="none")
     axes[-1].set_xlim(left=0)
     axes[-1].set_xlabel("optimizer step")
     axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     known = [phase for phase in phases if phase["first_step"] is not None]
-    _mark_phases(axes, known, [*(phase["first_step"] for phase in known), axes[-1].get_xlim()[1]])
+    mark_phases(axes, known, [*(phase["first_step"] for phase in known), axes[-1].get_xlim()[1]])
     return figure
 
 
@@ -133,7 +133,7 @@ def plot_confusion_matrix(matrix: Sequence[Sequence[int]], labels: Sequence[str]
         ValueError: the matrix is not square or does not fit the labels.
     """
     if not labels and not matrix:
-        return _empty("no labels")
+        return empty_figure("no labels")
     counts = np.asarray(matrix, dtype=float)
     if counts.shape != (len(labels), len(labels)):
         raise ValueError(f"{len(labels)} labels need a square matrix of that size, got shape {counts.shape}.")
@@ -157,7 +157,7 @@ def plot_confusion_matrix(matrix: Sequence[Sequence[int]], labels: Sequence[str]
             axis.text(column, row, f"{count:.0f}", ha="center", va="center", color=color, fontsize=9)
     bar = figure.colorbar(picture, ax=axis, label="share of the true label", shrink=0.8)
     bar.outline.set_visible(False)
-    style(axis, grid=False)
+    style_axis(axis, grid=False)
     return figure
 
 
@@ -172,7 +172,7 @@ def plot_plan(plan: dict[str, Any]) -> Figure:
     """
     depths, phases = plan["depths"], plan["phases"]
     if not depths or not phases:
-        return _empty("nothing to train")
+        return empty_figure("nothing to train")
     figure = Figure(figsize=(WIDTH, 2.1 + 0.32 * len(depths)), layout="constrained")
     figure.suptitle(_plan_title(plan), x=0.01, ha="left", fontsize=11, color=INK)
     axis = figure.subplots()
@@ -188,7 +188,7 @@ def plot_plan(plan: dict[str, Any]) -> Figure:
     axis.set_xticks(cells[::every], _first_steps(plan)[::every])
     axis.set_yticks([])
     axis.set_xlabel("first optimizer step of the phase", x=0.59)
-    style(axis, grid=False)
+    style_axis(axis, grid=False)
     handles = [Patch(color=RATES(1.0), label="trained"), Patch(label="frozen", **FROZEN)]
     figure.legend(handles=handles, loc="outside lower left", ncols=2, frameon=False, fontsize=9)
     return figure
@@ -268,7 +268,7 @@ def _draw_rate_rows(rows: Axes, depths: Sequence[dict[str, Any]], rates: np.ndar
         rows.axhline(boundary - 0.5, color="white", linewidth=1.2)
     rows.set_xlabel("optimizer step")
     rows.xaxis.set_major_locator(MaxNLocator(integer=True))
-    style(rows, grid=False)
+    style_axis(rows, grid=False)
     rows.set_yticks(range(len(depths)), [_depth_label(row) for row in depths])
     for name, row in zip(rows.get_yticklabels(), depths, strict=True):
         name.set_color(ORANGE if row["reinitialised"] else INK)
@@ -276,7 +276,8 @@ def _draw_rate_rows(rows: Axes, depths: Sequence[dict[str, Any]], rates: np.ndar
         rows.legend(handles=[Patch(label="frozen", **FROZEN)], loc="lower left", fontsize=9, framealpha=1)
 
 
-def _mark_phases(axes: Sequence[Axes], phases: Sequence[dict[str, Any]], edges: Sequence[float]) -> None:
+def mark_phases(axes: Sequence[Axes], phases: Sequence[dict[str, Any]], edges: Sequence[float]) -> None:
+    """Draw a line at the first step of every phase but the first (`edges`, then the end), names above."""
     few = len(phases) <= MAX_NAMED_PHASES
     names = [_short(phase["name"]) for phase in phases]
     room = np.diff(edges) / max(edges[-1], 1) / CHARACTER_WIDTH
@@ -304,7 +305,7 @@ def _validation_metrics(history: Sequence[dict[str, Any]]) -> list[str]:
     return [k for k in keys if k.startswith("eval_") and k not in aside and not k.endswith("_per_second")]
 
 
-def log_series(history: Sequence[dict[str, Any]], key: str) -> np.ndarray:
+def series_of(history: Sequence[dict[str, Any]], key: str) -> np.ndarray:
     """Steps and values of a logged quantity, shape `(values, 2)`."""
     return np.array([(row["step"], row[key]) for row in history if key in row], dtype=float).reshape(-1, 2)
 
@@ -326,8 +327,8 @@ def _short(label: str, length: int = 22) -> str:
     return label.replace("$", r"\$")
 
 
-def style(axis: Axes, grid: bool = True) -> None:
-    """Give an axis the look of all pictures."""
+def style_axis(axis: Axes, grid: bool = True) -> None:
+    """Give an axis the look of all pictures; with `grid`, two spines and thin lines."""
     axis.tick_params(colors=INK, length=0 if not grid else 3)
     axis.xaxis.label.set_color(INK)
     axis.yaxis.label.set_color(INK)
@@ -338,7 +339,8 @@ def style(axis: Axes, grid: bool = True) -> None:
         axis.set_axisbelow(True)
 
 
-def _empty(message: str) -> Figure:
+def empty_figure(message: str) -> Figure:
+    """A flat picture that says why there is none."""
     figure = Figure(figsize=(WIDTH, 1.2))
     figure.text(0.5, 0.5, message, ha="center", va="center", color=MUTED)
     return figure

@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from hf_ftstrategies.evaluation.plots import BLUE, GREEN, MUTED, ORANGE, WIDTH, log_series, metric_label, style
+from hf_ftstrategies.evaluation.plots import BLUE, GREEN, MUTED, ORANGE, WIDTH, metric_label, series_of, style_axis
 
 
 def plot_pretraining(history: Sequence[dict[str, Any]]) -> Figure:
@@ -24,12 +24,12 @@ def plot_pretraining(history: Sequence[dict[str, Any]]) -> Figure:
     losses, accuracies = figure.subplots(2, 1, sharex=True)
     names = (("mlm", "masked tokens", BLUE), ("nsp", "next sentence", ORANGE))
     for key, name, color in names:
-        train, held_out = log_series(history, f"{key}_loss"), log_series(history, f"eval_{key}_loss")
+        train, held_out = series_of(history, f"{key}_loss"), series_of(history, f"eval_{key}_loss")
         if len(train):
             losses.plot(*train.T, color=color, linewidth=1.4, label=f"{name}, training")
         if len(held_out):
             losses.plot(*held_out.T, "o--", color=color, markersize=4, linewidth=1, label=f"{name}, held-out texts")
-        right = log_series(history, f"eval_{key}_accuracy")
+        right = series_of(history, f"eval_{key}_accuracy")
         if len(right):
             accuracies.plot(*right.T, "o-", color=color, markersize=4, label=name)
     losses.set_ylim(bottom=0)
@@ -37,7 +37,7 @@ def plot_pretraining(history: Sequence[dict[str, Any]]) -> Figure:
     accuracies.set_ylim(0, 1)
     accuracies.set_ylabel("held-out accuracy")
     for axis in (losses, accuracies):
-        style(axis)
+        style_axis(axis)
         if axis.lines:
             axis.legend(fontsize=9, framealpha=0.9, edgecolor="none")
     accuracies.set_xlim(left=0)
@@ -66,7 +66,7 @@ def plot_starting_points(curve: Sequence[dict[str, Any]], metric: str, chosen: i
             values = [100 * (1 - value) for value in values] if error else values
             axis.plot(steps, values, marker=marker, color=color, markersize=5, label=split)
     axis.axvline(chosen, color=MUTED, linewidth=1, linestyle=":", label="kept: best on validation")
-    style(axis)
+    style_axis(axis)
     axis.set_xlim(left=0)
     axis.set_xlabel("steps of further pre-training before fine-tuning")
     axis.set_ylabel("error in %" if error else metric_label(metric))
@@ -98,6 +98,6 @@ def plot_few_shot(points: Sequence[dict[str, Any]]) -> Figure:
     axis.minorticks_off()
     axis.set_xlabel("training examples with labels")
     axis.set_ylim(bottom=0)
-    style(axis)
+    style_axis(axis)
     axis.legend(fontsize=9, framealpha=0.9, edgecolor="none")
     return figure

@@ -20,6 +20,7 @@ from rich.text import Text
 from scipy import stats
 
 from hf_ftstrategies.evaluation import plots
+from hf_ftstrategies.evaluation.diagnostics_plots import has_layer_distance, plot_layer_distance
 from hf_ftstrategies.evaluation.pretraining_plots import plot_pretraining, plot_starting_points
 
 RESULT_FACTS = ("recipe", "title", "dataset", "model", "seed", "metrics", "baseline", "history", "selected")
@@ -198,9 +199,13 @@ def draw(results: dict[str, Any], plan: dict[str, Any]) -> dict[str, Figure]:
         "learning_rates": plots.plot_learning_rates(plan),
         "loss": plots.plot_loss(results["history"], plan["phases"], results["selected"]["step"]),
     }
+    if has_layer_distance(results["history"]):
+        pictures["layer_distance"] = plot_layer_distance(results["history"], plan["phases"])
     if results.get("confusion_matrix"):
         labels = results["dataset"]["labels"]
         pictures["confusion_matrix"] = plots.plot_confusion_matrix(results["confusion_matrix"], labels)
+    if has_layer_distance(results["history"]):
+        pictures["layer_distance"] = plot_layer_distance(results["history"], plan["phases"])
     pretrained = results.get("further_pretraining")
     if pretrained:
         pictures["further_pretraining"] = plot_pretraining(pretrained["history"])

@@ -85,6 +85,14 @@ def test_report_without_classes_strategies_or_history(tmp_path):
     assert len(report.addresses) == 2
 
 
+def test_distances_are_drawn_where_they_were_logged(tmp_path):
+    facts = results()
+    facts["history"] = [{**row, "layer_distance/head": 0.1, "layer_update/head": 0.1} for row in facts["history"]]
+    report = page(tmp_path, facts, plan())
+    assert len(report.addresses) == 4
+    assert "the weights it began with" in report.text
+
+
 def test_missing_facts_are_named(tmp_path):
     facts = results()
     del facts["history"], facts["time"]

@@ -22,10 +22,10 @@ def load(folder):
 
 
 def test_a_recipe_leaves_everything(tmp_path, capsys):
-    results = run_recipe(recipe(tmp_path), [])
+    results = run_recipe(recipe(tmp_path, log_layer_distance=True), [])
     out = tmp_path / "out"
     assert {path.name for path in out.iterdir()} >= {*FILES, "tokenizer.json", "pictures"}
-    assert len(list((out / "pictures").glob("*.png"))) == 4
+    assert len(list((out / "pictures").glob("*.png"))) == 5
     assert results == json.loads((out / "results.json").read_text())
     assert results["metrics"]["test"]["accuracy"] > results["baseline"]["accuracy"] + 0.2
     assert results["baseline"]["accuracy"] == pytest.approx(1 / 3, abs=0.06)
