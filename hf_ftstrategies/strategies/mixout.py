@@ -48,7 +48,7 @@ class Mixout(Strategy):
     The targets are the weights at the start of the training: the pre-trained ones, or the fresh ones of
     re-initialised blocks and of the head. They are kept in checkpoints, not in the model, which is saved as a
     stock one with its own dropout. Biases, norms and embeddings are not mixed, nor is what is tied to an
-    embedding or is no `nn.Linear` (XLNet's attention). Costs a copy of these weights in memory.
+    embedding or is no `nn.Linear` (XLNet's attention). Costs a copy of these weights, in memory and in checkpoints.
 
     Args:
         probability (`float`, *optional*, defaults to 0.5): Share of the target, in (0, 1).

@@ -126,5 +126,5 @@ class PretrainedWeightDecay(Strategy):
 
     def summary(self) -> str:
         """For people."""
-        head = "head included" if self.head else "weight decay to 0 in the head only"
-        return f"decay to the starting weights, {self.strength:g} of the learning rate ({head})"
+        head = "head included" if self.head else "the head keeps its ordinary weight decay"
+        return f"decay towards the starting weights, {self.strength:g} times the learning rate; {head}"
