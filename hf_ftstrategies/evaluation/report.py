@@ -204,8 +204,6 @@ def draw(results: dict[str, Any], plan: dict[str, Any]) -> dict[str, Figure]:
     if results.get("confusion_matrix"):
         labels = results["dataset"]["labels"]
         pictures["confusion_matrix"] = plots.plot_confusion_matrix(results["confusion_matrix"], labels)
-    if has_layer_distance(results["history"]):
-        pictures["layer_distance"] = plot_layer_distance(results["history"], plan["phases"])
     pretrained = results.get("further_pretraining")
     if pretrained:
         pictures["further_pretraining"] = plot_pretraining(pretrained["history"])
