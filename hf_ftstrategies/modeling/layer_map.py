@@ -42,6 +42,7 @@ class LayerMap:
     """The parts of a Transformers model, ordered by depth. Made by [`LayerMap.from_model`].
 
     Attributes:
+        model (`nn.Module`): What the map was made of, with its wrappers.
         blocks (`list[nn.Module]`): The blocks, bottom to top; `blocks[k - 1]` has depth `k`.
         embeddings (`list[nn.Module]`): The modules at depth 0: embeddings and their projections and norms,
             relative position embeddings.
@@ -69,7 +70,7 @@ class LayerMap:
         self.pooler = pooler
         self.head = head
         self.shared_blocks = shared_blocks
-        self._model = model
+        self.model = model
         self._places = places
 
     @classmethod
@@ -191,7 +192,7 @@ class LayerMap:
         """
         self._check_depth(depth)
         # Looked up afresh, because a strategy may replace a parameter after the map is made.
-        named = self._model.named_parameters()
+        named = self.model.named_parameters()
         return {name: parameter for name, parameter in named if self.depth_of(name) == depth}
 
     def describe(self) -> str:
@@ -211,7 +212,7 @@ class LayerMap:
     def _place_of(self, param_name: str) -> _Place:
         bare_name = _bare(param_name)
         if bare_name not in self._places:
-            model = type(self._model).__name__
+            model = type(self.model).__name__
             raise ValueError(f"{model} has no parameter '{param_name}'.{did_you_mean(bare_name, self._places)}")
         return self._places[bare_name]
 

@@ -1,0 +1,170 @@
+"""Means of the values that parameters had during a training: over a window, from the start, exponential.
+
+All of them are used alike: `include` parameters before the step in which they begin to train, `update` after every
+step, read the result as `copies`. A parameter that joins late was constant before, so its past is its present value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from hf_ftstrategies.optim.flat_parameters import FlatParameters
+
+EXACT_SIZE = 10  # up to here the sum over the window costs no more than keeping a running sum
+
+
+class ParameterWindow:
+    """The values after each of the last `size` updates, in a ring.
+
+    Args:
+        size (`int`): Values to keep.
+        with_initial (`bool`): Whether the values before the first update are the first of them.
+    """
+
+    def __init__(self, size: int, with_initial: bool):
+        self.size = size
+        self.count = int(with_initial)
+        self._next = self.count % size
+        self._ring = FlatParameters(size)
+
+    def include(self, named: Mapping[str, nn.Parameter]) -> None:
+        """Add parameters, before they change for the first time."""
+        self._ring.include(named)
+
+    def update(self) -> None:
+        """The present values take the place of the oldest."""
+        self._ring.write(self._next)
+        self.count = min(self.count + 1, self.size)
+        self._next = (self._next + 1) % self.size
+
+    def copies(self) -> list[dict[str, torch.Tensor]]:
+        """The values in the window by parameter name, in no order of time."""
+        return [self._ring.row(row) for row in range(self.count)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The ring, the place of the next value, and how many there are."""
+        return {"count": self.count, "next": self._next, **self._ring.state_dict("window")}
+
+    def load_state_dict(self, state: Mapping[str, Any], named: Mapping[str, nn.Parameter]) -> None:
+        """Take back what `state_dict` gave, for the parameters `named` of the model."""
+        self.count, self._next = state["count"], state["next"]
+        self._ring.load_state_dict("window", state, named)
+
+
+class WindowMean(ParameterWindow):
+    """The mean of the values in the window, or of those there are.
+
+    Up to `EXACT_SIZE` the mean is computed anew after each update. Larger windows keep a running sum, which is
+    computed anew once in every round of the ring, so that rounding errors do not pile up.
+
+    Args:
+        size (`int`), with_initial (`bool`): As of `ParameterWindow`.
+    """
+
+    def __init__(self, size: int, with_initial: bool):
+        super().__init__(size, with_initial)
+        self._mean = FlatParameters(1)
+        self._sum = FlatParameters(1) if size > EXACT_SIZE else None
+
+    def include(self, named: Mapping[str, nn.Parameter]) -> None:
+        """Add parameters, before they change for the first time."""
+        super().include(named)
+        self._mean.include(named)
+        if self._sum is not None:
+            known = len(self._sum.pieces)
+            self._sum.include(named)
+            for piece in self._sum.pieces[known:]:
+                piece.mul_(self.count)
+
+    def update(self) -> None:
+        """The present values take the place of the oldest, in the mean too."""
+        if self._sum is None:
+            super().update()
+            for ring, (mean,) in zip(self._ring.pieces, self._mean.pieces):
+                torch.mean(ring[: self.count], 0, out=mean)
+        else:
+            self._update_sum()
+
+    def _update_sum(self) -> None:
+        row, is_full = self._next, self.count == self.size
+        for ring, (total,) in zip(self._ring.pieces, self._sum.pieces):
+            if is_full:
+                total.sub_(ring[row])
+        super().update()
+        for ring, (total,), (mean,) in zip(self._ring.pieces, self._sum.pieces, self._mean.pieces):
+            if self._next == 0:
+                torch.sum(ring, 0, out=total)
+            else:
+                total.add_(ring[row])
+            torch.div(total, self.count, out=mean)
+
+    def copies(self) -> list[dict[str, torch.Tensor]]:
+        """The mean by parameter name."""
+        return [self._mean.row(0)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The window and its mean; of a large one also the sum, whose last bits depend on the past."""
+        sums = {} if self._sum is None else self._sum.state_dict("sum")
+        return super().state_dict() | self._mean.state_dict("mean") | sums
+
+    def load_state_dict(self, state: Mapping[str, Any], named: Mapping[str, nn.Parameter]) -> None:
+        """Take back what `state_dict` gave, for the parameters `named` of the model."""
+        super().load_state_dict(state, named)
+        self._mean.load_state_dict("mean", state, named)
+        if self._sum is not None:
+            self._sum.load_state_dict("sum", state, named)
+
+
+class MovingAverage:
+    """An average that moves towards the present values: average += weight * (present - average).
+
+    Args:
+        weight (`Callable[[int], float]`): Weight of the present values in the n-th update, n = 1, 2, ...:
+            `mean_weight` or `ema_weight`.
+    """
+
+    def __init__(self, weight: Callable[[int], float]):
+        self.count = 0
+        self._weight = weight
+        self._average = FlatParameters(1)
+
+    def include(self, named: Mapping[str, nn.Parameter]) -> None:
+        """Add parameters, before they change for the first time."""
+        self._average.include(named)
+
+    def update(self) -> None:
+        """Move."""
+        self.count += 1
+        average = list(self._average.row(0).values())
+        torch._foreach_lerp_(average, self._average.present(), self._weight(self.count))
+
+    def copies(self) -> list[dict[str, torch.Tensor]]:
+        """The average by parameter name."""
+        return [self._average.row(0)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The average and how many updates made it."""
+        return {"count": self.count, **self._average.state_dict("mean")}
+
+    def load_state_dict(self, state: Mapping[str, Any], named: Mapping[str, nn.Parameter]) -> None:
+        """Take back what `state_dict` gave, for the parameters `named` of the model."""
+        self.count = state["count"]
+        self._average.load_state_dict("mean", state, named)
+
+
+def mean_weight(update: int) -> float:
+    """With this weight the average is the mean of the values after all updates."""
+    return 1 / update
+
+
+def ema_weight(update: int) -> float:
+    """1 - decay of an exponential moving average whose decay rises as (1 + n) / (10 + n), to 0.995 at most.
+
+    Differs: from no paper; it is what lonePatient/BERT-SDA, a public implementation of Xu et al. 2020, uses instead
+    of their window.
+    """
+    return 1 - min(0.995, (1 + update) / (10 + update))
