@@ -21,6 +21,8 @@ _PUBLIC = {
     "Mixout": "strategies.mixout",
     "PretrainedWeightDecay": "strategies.pretrained_decay",
     "ReinitTopLayers": "strategies.reinit",
+    "SelfDistillation": "strategies.self_distillation",
+    "SelfEnsemble": "strategies.self_ensemble",
     "Strategy": "strategies.base",
     "StrategyTrainer": "trainer",
     "StrategyTrainerMixin": "trainer",
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
     from hf_ftstrategies.strategies.mixout import Mixout
     from hf_ftstrategies.strategies.pretrained_decay import PretrainedWeightDecay
     from hf_ftstrategies.strategies.reinit import ReinitTopLayers
+    from hf_ftstrategies.strategies.self_distillation import SelfDistillation
+    from hf_ftstrategies.strategies.self_ensemble import SelfEnsemble
     from hf_ftstrategies.strategies.unfreezing import GradualUnfreezing
     from hf_ftstrategies.trainer import StrategyTrainer, StrategyTrainerMixin
 

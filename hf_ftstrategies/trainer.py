@@ -14,6 +14,7 @@ from transformers.trainer_utils import get_last_checkpoint, has_length
 from hf_ftstrategies.arguments import StrategyTrainingArguments
 from hf_ftstrategies.modeling.layer_map import LayerMap
 from hf_ftstrategies.optim.bert_adam import BertAdam
+from hf_ftstrategies.optim.flat_parameters import exchanged
 from hf_ftstrategies.optim.groups import ParameterGroup, build_groups, check_complete
 from hf_ftstrategies.optim.schedules import make_schedule, make_scheduler
 from hf_ftstrategies.plan import Plan, differences, make_plan
@@ -122,8 +123,17 @@ class StrategyTrainerMixin:
             )
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
-        """`Trainer.evaluate`; in training, an unknown `metric_for_best_model` is named with the nearest known."""
+        """`Trainer.evaluate`, also of other weights that a strategy keeps, as metrics `ensemble_...`.
+
+        In training, an unknown `metric_for_best_model` is named with the nearest known.
+        """
         metrics = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+        several = isinstance(self.eval_dataset if eval_dataset is None else eval_dataset, dict)
+        for strategy in [] if several else self.strategies:  # each of several sets comes through here by itself
+            weights = strategy.evaluated_weights()
+            if weights is not None:
+                with torch.random.fork_rng(devices=[]), exchanged(self.model, weights):  # a dataloader draws a seed
+                    metrics |= super().evaluate(eval_dataset, ignore_keys, f"{metric_key_prefix}_ensemble")
         wanted = self.args.metric_for_best_model
         if self._is_strategic and self.is_in_train and wanted is not None and metric_key_prefix == "eval":
             key = wanted if wanted.startswith("eval_") else f"eval_{wanted}"
@@ -267,15 +277,21 @@ class StrategyTrainerMixin:
         return self.lr_scheduler
 
     def log(self, logs: dict[str, float], *args, **kwargs) -> None:
-        """Log the rates by depth and what strategies measured beside what Trainer logs in training."""
+        """With the training loss, also log the rates by depth and what strategies measured."""
         if "learning_rate" in logs and self.strategies:
             logs |= self._rates_by_depth(logs["learning_rate"])
             for strategy in self.strategies:
-                logs |= strategy.log_values(self.state.global_step)
+                logs |= self._means_over_processes(strategy.training_logs(self.state.global_step))
         super().log(logs, *args, **kwargs)
 
+    def _means_over_processes(self, values: dict[str, float | torch.Tensor]) -> dict[str, float]:
+        if self.args.world_size == 1:
+            return {name: float(value) for name, value in values.items()}
+        tensors = {name: torch.as_tensor(value, device=self.args.device) for name, value in values.items()}
+        return {name: self.accelerator.reduce(value, "mean").item() for name, value in tensors.items()}
+
     def _rates_by_depth(self, logged: float) -> dict[str, float]:
-        """The rates, where they differ, beside Trainer's one rate, which is the head's; 0 where frozen."""
+        """The rates by depth, where they differ, beside Trainer's one rate, which is the head's; 0 where frozen."""
         rates: dict[str, float] = {}
         head = self.optimizer.param_groups[0]
         for group in self.optimizer.param_groups:
@@ -337,6 +353,14 @@ class StrategyTrainerMixin:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None and self.strategies:
             load_states(checkpoint, self.strategies)
+
+    def _load_best_model(self) -> None:
+        # private hook: on_train_end comes after other callbacks have looked at the final model, and recipes that
+        # find a run stopped call this alone
+        super()._load_best_model()
+        self.accelerator.wait_for_everyone()  # the first process may still be writing the state of the strategies
+        for strategy in self.strategies:
+            strategy.load_best(self.model, self.state.best_model_checkpoint, self.args.metric_for_best_model)
 
     def _check_checkpoint(self, checkpoint: str | os.PathLike) -> None:
         """Refuse a checkpoint of another plan, showing the differences."""

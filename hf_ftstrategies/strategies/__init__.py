@@ -10,6 +10,8 @@ from hf_ftstrategies.strategies.layerwise_lr import LayerwiseLearningRate
 from hf_ftstrategies.strategies.mixout import Mixout
 from hf_ftstrategies.strategies.pretrained_decay import PretrainedWeightDecay
 from hf_ftstrategies.strategies.reinit import ReinitTopLayers
+from hf_ftstrategies.strategies.self_distillation import SelfDistillation
+from hf_ftstrategies.strategies.self_ensemble import SelfEnsemble
 from hf_ftstrategies.strategies.unfreezing import GradualUnfreezing
 
 # Re-init first: others remember the weights it leaves behind.
@@ -19,6 +21,8 @@ ALL = (
     PretrainedWeightDecay,
     LayerwiseLearningRate,
     GradualUnfreezing,
+    SelfDistillation,
+    SelfEnsemble,
     EvenEvaluations,
     EarlyStopping,
     LayerDistance,
@@ -34,6 +38,8 @@ __all__ = [
     "Mixout",
     "PretrainedWeightDecay",
     "ReinitTopLayers",
+    "SelfDistillation",
+    "SelfEnsemble",
     "Strategy",
     "TrainingLength",
     "make_strategies",

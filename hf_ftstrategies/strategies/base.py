@@ -13,7 +13,7 @@ from hf_ftstrategies.modeling.layer_map import LayerMap
 from hf_ftstrategies.optim.groups import ParameterGroup
 
 # Hooks that only StrategyTrainer calls. A strategy that needs one does nothing under a plain Trainer.
-_TRAINER_HOOKS = ("prepare_model", "adjust_groups", "loss_term", "log_values")
+_TRAINER_HOOKS = ("prepare_model", "adjust_groups", "loss_term", "training_logs", "evaluated_weights", "load_best")
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,16 @@ class Strategy(TrainerCallback):
         """A scalar to add to the task loss of this micro-batch, or None."""
         return None
 
-    def log_values(self, step: int) -> dict[str, float]:
-        """Numbers to log beside the training loss; called at every logging step, with the steps done so far."""
+    def training_logs(self, step: int) -> dict[str, float | torch.Tensor]:
+        """Scalars of this process to log beside the training loss of a step; logged is the mean over processes."""
         return {}
+
+    def evaluated_weights(self) -> dict[str, torch.Tensor] | None:
+        """Weights by parameter name to evaluate beside the model's own, as metrics `ensemble_...`; None for none."""
+        return None
+
+    def load_best(self, model: nn.Module, checkpoint: str, metric: str) -> None:
+        """The model has just got the weights of the best checkpoint by `metric`; other weights may be wanted."""
 
     def phases(self, length: TrainingLength) -> list:
         """The phases in which different parameters train (`optim.phases.Phase`), empty if all train always."""

@@ -82,7 +82,7 @@ class LayerDistance(Strategy):
         return layers
 
     @torch.no_grad()
-    def log_values(self, step: int) -> dict[str, float]:
+    def training_logs(self, step: int) -> dict[str, float]:
         """Measure; the next log counts its changes from here."""
         distances, updates = {}, {}
         for key, layer in self._layers.items():

@@ -27,6 +27,19 @@ COMPOSED = {
 }
 # Trainer seeds both processes alike, so they draw the same masks.
 HELD = {**COMPOSED, "mixout": 0.5, "pretrained_weight_decay": 10.0, "log_layer_distance": True}
+AVERAGED = {
+    **COMPOSED,
+    "gradient_accumulation_steps": 2,
+    "self_distillation": "sda",
+    "teacher_size": 3,
+    "distillation_weight": 50.0,
+    "self_ensemble": "last_k",
+    "ensemble_size": 11,
+    "evaluations": 2,
+    "save_strategy": "steps",
+    "load_best_model_at_end": True,
+    "metric_for_best_model": "ensemble_loss",
+}
 BERT_ADAM = {"bias_correction": False, "lr_schedule": "bert_linear", "warmup_steps": 2, "learning_rate": 1e-3}
 SAVED = {"save_strategy": "steps", "save_steps": 3}
 
@@ -35,6 +48,8 @@ RUNS = {
     "accumulated": {"settings": {"gradient_accumulation_steps": 2}},
     "composed": {"settings": COMPOSED},
     "composed_accumulated": {"settings": {**COMPOSED, "gradient_accumulation_steps": 2}},
+    "averaged": {"settings": AVERAGED},
+    "sdv": {"settings": {"self_distillation": "sdv", "teacher_size": 2, "self_ensemble": "ema"}},
     "bert_adam": {"settings": BERT_ADAM},
     "held": {"settings": HELD},
     "stock": {"trainer": "Trainer", "settings": {}},
@@ -105,6 +120,23 @@ def test_both_ranks_end_with_the_same_bits(out, name):
 def test_what_is_frozen_does_not_move_by_a_bit_on_either_rank(out, name, rank):
     expected = [[4], [3, 4], [2, 3, 4], [1, 2, 3, 4], [0, 1, 2, 3, 4]]
     assert facts(out, name, "two", rank)["moved"] == [depths for depths in expected for _ in range(2)]
+
+
+@pytest.mark.parametrize("name", ["averaged", "sdv"])
+def test_every_rank_has_the_teacher_and_the_ensemble_of_one_process(out, name):
+    """`weights` holds them too, so that the tests above compare them between the ranks and with one process."""
+    kept = [key for key in weights(out, name, "two") if key.startswith(("self_distillation/", "self_ensemble/"))]
+    assert len(kept) > 100
+    one, two = facts(out, name, "one"), facts(out, name, "two")
+    assert max(one["gap"]) > 1e-4
+    assert two["gap"] == pytest.approx(one["gap"], rel=1e-3, abs=1e-8)
+
+
+def test_every_rank_evaluates_the_ensemble(out):
+    found = [facts(out, "averaged", processes)["evaluations"] for processes in ("one", "two")]
+    losses = [[log.get("eval_loss", log.get("eval_ensemble_loss")) for log in logs] for logs in found]
+    assert len(losses[0]) == 4
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
 
 
 @pytest.mark.skipif(not CAN_RESUME, reason="Trainer of transformers 5.17 cannot resume several CPU processes")

@@ -1,8 +1,8 @@
 """One process of a training: `python -m torch.distributed.run --nproc_per_node 2 worker.py RUNS.json OUT`.
 
 RUNS.json holds a list of runs, done one after the other because starting a process takes far longer than any
-of them. Of each run and rank the final weights go to OUT/NAME-RANK.safetensors, and what happened in each step
-(loss, gradient norm, depths that moved) to OUT/NAME-RANK.json.
+of them. Of each run and rank the final weights and what strategies kept go to OUT/NAME-RANK.safetensors, and what
+happened in each step (loss, gradient norm, depths that moved) to OUT/NAME-RANK.json.
 """
 
 import json
@@ -21,10 +21,10 @@ TRAINERS = {"Trainer": Trainer, "StrategyTrainer": StrategyTrainer}
 
 
 class Recorder(TrainerCallback):
-    """Depths that moved in each step, on this rank; ends the training after step `stop`."""
+    """Depths that moved in each step, on this rank, and what strategies kept; ends the training after step `stop`."""
 
     def __init__(self, stop: int | None):
-        self.stop, self.moved = stop, []
+        self.stop, self.moved, self.kept = stop, [], {}
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
         self.map, self.before = LayerMap.from_model(model), snapshot(model)
@@ -33,6 +33,10 @@ class Recorder(TrainerCallback):
         before, self.before = self.before, snapshot(model)
         moved = {self.map.depth_of(n) for n, w in self.before.items() if not torch.equal(w, before[n])}
         self.moved.append(sorted(moved))
+        states = {s.name: s.state_dict() for s in self.strategies}
+        self.kept = {
+            f"{n}/{k}": v.clone() for n, s in states.items() for k, v in s.items() if isinstance(v, torch.Tensor)
+        }
         control.should_training_stop |= state.global_step == self.stop
 
 
@@ -51,8 +55,10 @@ def train(
         tiny_bert(dropout=0.0),
         arguments(out / (folder or name), train_sampling_strategy="sequential", **settings),
         train_dataset=rows(40),
+        eval_dataset=rows(8, seed=1),
         callbacks=[recorder],
     )
+    recorder.strategies = getattr(trainer, "strategies", [])
     trainer.train(resume_from_checkpoint=resume)
     logs = [log for log in trainer.state.log_history if "loss" in log]
     facts = {
@@ -60,10 +66,15 @@ def train(
         "loss": [log["loss"] for log in logs],
         "grad_norm": [log["grad_norm"] for log in logs],
         "moved": recorder.moved,
+        "gap": [log["teacher_student_gap"] for log in logs if "teacher_student_gap" in log],
+        "evaluations": [
+            log for log in trainer.state.log_history if "eval_runtime" in log or "eval_ensemble_runtime" in log
+        ],
     }
     own = out / f"{name}-{trainer.args.process_index}"
     own.with_suffix(".json").write_text(json.dumps(facts))
-    save_file({n: w.contiguous() for n, w in snapshot(trainer.model).items()}, own.with_suffix(".safetensors"))
+    weights = snapshot(trainer.model) | recorder.kept
+    save_file({n: w.contiguous() for n, w in weights.items()}, own.with_suffix(".safetensors"))
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ def test_distances_begin_after_reinit(tmp_path):
 
 def test_a_stock_trainer_is_refused(tmp_path):
     trainer = Trainer(tiny_bert(), arguments(tmp_path), train_dataset=rows(), callbacks=[LayerDistance()])
-    with pytest.raises(ValueError, match="does not call its log_values"):
+    with pytest.raises(ValueError, match="does not call its training_logs"):
         trainer.train()
 
 
