@@ -1,8 +1,10 @@
-"""`hf-ftstrategies`: look at a recipe without running it."""
+"""`hf-ftstrategies`: look at a recipe without running it, and put trained models together."""
 
 from __future__ import annotations
 
 import runpy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,11 +16,6 @@ from rich.console import Console
 from hf_ftstrategies.suggest import did_you_mean
 
 app = typer.Typer(help="Fine-tuning strategies for pretrained encoders.", no_args_is_help=True, add_completion=False)
-
-
-@app.callback()
-def _commands() -> None:
-    """Keeps `plan` a command of its own while it is the only one."""
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -33,8 +30,46 @@ def plan(
     ] = None,
 ) -> None:
     """Show what a recipe will do to which part of the model: options of the recipe may follow."""
-    try:
+    with _one_line_errors():
         _plan(recipe, context.args, picture, json, write_schedule)
+
+
+@app.command()
+def ensemble(
+    folders: Annotated[list[str], typer.Argument(help="Models: outputs of recipes, or checkpoints in them.")],
+    vote: Annotated[bool, typer.Option("--vote", help="Only the vote: the mean of the probabilities.")] = False,
+    average: Annotated[bool, typer.Option("--average", help="Only the model with the mean of the parameters.")] = False,
+    dataset: Annotated[str | None, typer.Option(help="Another data set than that of the recipes.")] = None,
+    data_root: Annotated[
+        str | None, typer.Option("--data_root", "--data-root", help="Folder with NAME/SPLIT.parquet.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="test, validation or train.")] = "test",
+    output_dir: Annotated[
+        str | None, typer.Option("--output_dir", "--output-dir", help="New folder for the averaged model.")
+    ] = None,
+) -> None:
+    """Evaluate several models, their vote and their average; without --vote and --average, both."""
+    with _one_line_errors():
+        # imported here: `--help` should not wait for torch
+        from hf_ftstrategies.pipeline.ensembling import ensemble_table, evaluate_ensemble
+
+        facts = evaluate_ensemble(
+            folders,
+            with_vote=vote or not average,
+            with_average=average or not vote,
+            dataset=dataset,
+            data_root=data_root,
+            split=split,
+            output_dir=output_dir,
+        )
+        Console().print(ensemble_table(facts))
+
+
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """What a user can get wrong is one line and status 2, no traceback."""
+    try:
+        yield
     except ValueError as error:
         Console(stderr=True).print(f"[bold red]error:[/] {str(error).replace('[', chr(92) + '[')}", soft_wrap=True)
         raise typer.Exit(2) from error

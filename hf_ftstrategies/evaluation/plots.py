@@ -100,6 +100,9 @@ def plot_loss(
     axes[0].plot(*train.T, color=BLUE, linewidth=1.6, label="training")
     if len(validation):
         axes[0].plot(*validation.T, color=ORANGE, marker="o", markersize=4, label="validation")
+    average = series_of(history, "eval_ensemble_loss")
+    if len(average):
+        axes[0].plot(*average.T, color=GREEN, marker="s", markersize=4, label="validation, ensemble")
     chosen = validation[validation[:, 0] == selected_step]
     if len(chosen):
         axes[0].plot(*chosen.T, "o", markersize=11, markerfacecolor="none", color=INK, label="kept weights")
@@ -300,9 +303,9 @@ def _first_steps(plan: dict[str, Any]) -> list[str]:
 
 def _validation_metrics(history: Sequence[dict[str, Any]]) -> list[str]:
     """Names of the logged validation metrics, in the order of their first appearance."""
-    aside = ("eval_loss", "eval_runtime", "eval_model_preparation_time")
+    aside = ("_loss", "_runtime", "_time", "_per_second")
     keys = dict.fromkeys(key for row in history for key, value in row.items() if isinstance(value, (int, float)))
-    return [k for k in keys if k.startswith("eval_") and k not in aside and not k.endswith("_per_second")]
+    return [k for k in keys if k.startswith("eval_") and not k.endswith(aside)]
 
 
 def series_of(history: Sequence[dict[str, Any]], key: str) -> np.ndarray:

@@ -29,6 +29,7 @@ from hf_ftstrategies.pipeline.arguments import RunArguments, divide_batch
 from hf_ftstrategies.pipeline.machine import hardware, peak_memory_mib, versions
 from hf_ftstrategies.pipeline.output import newest_complete_checkpoint
 from hf_ftstrategies.pipeline.progress import StageProgress, hush_transformers
+from hf_ftstrategies.strategies import SelfEnsemble
 from hf_ftstrategies.strategies.state_files import JSON_NAME, read_json
 from hf_ftstrategies.suggest import did_you_mean
 from hf_ftstrategies.trainer import StrategyTrainer
@@ -144,6 +145,7 @@ class FineTuning:
         """What there is to know about the run besides its metrics."""
         state = self.trainer.state
         splits = {name: self._rows(name) for name in self.splits}
+        ensemble = next((s for s in self.trainer.strategies if isinstance(s, SelfEnsemble)), None)
         return {
             "dataset": {
                 "name": self.info.name,
@@ -161,6 +163,7 @@ class FineTuning:
                 "step": state.best_global_step or state.global_step,
                 "metric": self.args.metric_for_best_model.removeprefix("eval_"),
                 "value": state.best_metric,
+                **({"weights": ensemble.final_weights} if ensemble else {}),
             },
             "peak_memory_mib": peak_memory_mib(self.args.device),
             "versions": versions(),
@@ -169,19 +172,18 @@ class FineTuning:
 
 
 def load_splits(
-    run: RunArguments, args: StrategyTrainingArguments
+    run: RunArguments, shuffle_seed: int = 0
 ) -> tuple[dict[str, Dataset | TrainStream], DatasetInfo, list[str]]:
     """The splits of a run in the columns of its task, what the data set is, and notes on how they were cut.
 
     Args:
         run (`RunArguments`): Names the data and the splits.
-        args (`StrategyTrainingArguments`): Their seeds order a stream.
+        shuffle_seed (`int`, *optional*, defaults to 0): Of the order of a stream.
     """
     names = ("data_root", "task", "text_column", "text_pair_column", "label_column", "on_bad_rows")
     choices = {name: getattr(run, name) for name in names}
     rows = {name: getattr(run, name) for name in ("train_rows", "validation_rows", "test_rows")}
     if run.streaming:
-        shuffle_seed = args.seed if args.data_seed is None else args.data_seed
         splits, info, notes = load_streamed_splits(
             run.dataset, **choices, **rows, seed=run.split_seed, shuffle_seed=shuffle_seed
         )
@@ -207,9 +209,9 @@ def prepare_fine_tuning(
     hush_transformers()
     run.check(args)
     source = source or find_pretrained(run.model)
-    splits, info, notes = load_splits(run, args)
+    splits, info, notes = load_splits(run, shuffle_seed=args.seed if args.data_seed is None else args.data_seed)
     tokenizer = load_pretrained(AutoTokenizer.from_pretrained, source, run.model)
-    splits = {name: _tokenise(rows, name, tokenizer, info, run) for name, rows in splits.items()}
+    splits = {name: tokenise(rows, name, tokenizer, info, run) for name, rows in splits.items()}
     set_seed(args.seed)  # the new head is drawn here
     model = load_pretrained(lambda path: _load_model(path, run, info), source, run.model)
     args = _for_task(args, run, info)
@@ -219,7 +221,7 @@ def prepare_fine_tuning(
         train_dataset=splits["train"],
         eval_dataset=splits["validation"],
         processing_class=tokenizer,
-        data_collator=(DataCollatorWithPadding if run.chunk_pooling == "none" else ChunkCollator)(tokenizer),
+        data_collator=make_collator(run, tokenizer),
         compute_metrics=compute_metrics_for(info.metrics, info.label_names),
     )
     if run.streaming:
@@ -244,9 +246,15 @@ def _load_model(path: str, run: RunArguments, info: DatasetInfo):
     return model
 
 
-def _tokenise(
+def make_collator(run: RunArguments, tokenizer: PreTrainedTokenizerBase):
+    """What makes a batch of tokenised rows."""
+    return (DataCollatorWithPadding if run.chunk_pooling == "none" else ChunkCollator)(tokenizer)
+
+
+def tokenise(
     rows: Dataset | TrainStream, name: str, tokenizer: PreTrainedTokenizerBase, info: DatasetInfo, run: RunArguments
 ):
+    """The rows of the split `name` as model inputs, as the run asks for them."""
     settings = {"max_length": run.max_length, "strategy": run.truncation, "head": run.truncation_head}
     features = get_task(info.task).features
     if run.chunk_pooling != "none":
@@ -268,7 +276,10 @@ def _chunk_features(batch: dict[str, list], tokenizer: PreTrainedTokenizerBase, 
 
 
 def _for_task(args: StrategyTrainingArguments, run: RunArguments, info: DatasetInfo) -> StrategyTrainingArguments:
-    """Select by the task's metric, unless another was chosen; Trainer's own default is "loss", not "eval_loss"."""
+    """Select by the task's metric (of the average, where there is one), unless another was chosen.
+
+    Trainer's own default is "loss", not "eval_loss".
+    """
     pin_memory = args.dataloader_pin_memory and args.device.type != "cpu"  # torch warns about it there
     args = replace(args, dataloader_pin_memory=pin_memory)
     if run.streaming:  # dispatching would join batches that are padded to different lengths
@@ -276,10 +287,12 @@ def _for_task(args: StrategyTrainingArguments, run: RunArguments, info: DatasetI
     if run.global_batch_size is not None:
         size, accumulation = divide_batch(run.global_batch_size, args.per_device_train_batch_size, args.world_size)
         args = replace(args, per_device_train_batch_size=size, gradient_accumulation_steps=accumulation)
-    chosen = args.metric_for_best_model
+    chosen, known = args.metric_for_best_model, ["loss", *info.metrics]
+    of_ensemble = "" if args.self_ensemble == "none" else "ensemble_"
     if chosen in (None, "loss"):
-        return replace(args, metric_for_best_model=info.metric, greater_is_better=True)
-    known = ("loss", *info.metrics)
+        return replace(args, metric_for_best_model=of_ensemble + info.metric, greater_is_better=True)
+    if of_ensemble:
+        known += [of_ensemble + name for name in known]
     if chosen.removeprefix("eval_") not in known:
         known_text = f"known here are {', '.join(known)}"
         raise ValueError(f"metric_for_best_model is {chosen!r}, {known_text}.{did_you_mean(chosen, known)}")

@@ -163,7 +163,7 @@ def prepare_further_pretraining(
     args = _arguments(args, options, folder)
     source = find_pretrained(run.model)
     tokenizer = load_pretrained(AutoTokenizer.from_pretrained, source, run.model)
-    documents, parts, held_out = _corpus(names, run, args, options)
+    documents, parts, held_out = _corpus(names, run, options)
     set_seed(args.seed)  # fresh heads are drawn here
     heads = load_pretrained(partial(load_pretraining_model, next_sentence=options.next_sentence), source, run.model)
     predict_masked_only(heads.model)
@@ -217,10 +217,10 @@ def _arguments(
 
 
 def _corpus(
-    names: tuple[str, ...], run: RunArguments, args: StrategyTrainingArguments, options: PretrainingArguments
+    names: tuple[str, ...], run: RunArguments, options: PretrainingArguments
 ) -> tuple[Dataset, list[CorpusPart], str]:
     """Documents, what they are made of, and the split whose texts were kept out (or let in, transductive)."""
-    rows, info, _ = load_splits(run, args)
+    rows, info, _ = load_splits(run)
     held_out = "test" if "test" in rows else "validation"
     own = ["train"]
     if options.unlabelled:

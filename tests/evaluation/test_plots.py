@@ -132,3 +132,14 @@ def test_a_plan_in_which_all_is_frozen(tmp_path):
 def test_no_global_state():
     code = "import sys, hf_ftstrategies.evaluation.plots; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_loss_of_an_ensemble_is_drawn_with_the_losses():
+    history = [
+        {"loss": 1.0, "step": 1},
+        {"eval_loss": 1.2, "eval_accuracy": 0.5, "eval_runtime": 1.0, "step": 1},
+        {"eval_ensemble_loss": 1.1, "eval_ensemble_accuracy": 0.6, "eval_ensemble_runtime": 1.0, "step": 1},
+    ]
+    loss, metrics = plots.plot_loss(history).axes
+    assert [line.get_label() for line in loss.lines] == ["training", "validation", "validation, ensemble"]
+    assert [line.get_label() for line in metrics.lines] == ["accuracy", "ensemble accuracy"]

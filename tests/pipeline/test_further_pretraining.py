@@ -63,8 +63,8 @@ def test_both_stages_leave_everything(tmp_path, capsys):
 
 
 def test_no_text_of_the_test_split_is_read_unless_asked_for(tmp_path):
-    run, args, _ = recipe(prepare(tmp_path)).parse([])
-    test = set(load_splits(run, args)[0]["test"]["text"])
+    run, *_ = recipe(prepare(tmp_path)).parse([])
+    test = set(load_splits(run)[0]["test"]["text"])
     stage = prepared(tmp_path)
     assert (stage.parts[0].documents, stage.parts[0].left_out) == (60 - len(test), len(test))
     # a test text of a dozen words or more: no example has two of its sentences side by side

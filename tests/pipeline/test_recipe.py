@@ -48,6 +48,20 @@ def test_the_saved_model_gives_the_reported_accuracy(tmp_path):
     assert model.config.id2label == dict(enumerate(TOPICS))
 
 
+@pytest.mark.parametrize(("metric", "weights"), [(None, "ensemble"), ("accuracy", "student")])
+def test_results_and_card_say_whether_the_average_was_kept(tmp_path, metric, weights):
+    given = {} if metric is None else {"metric_for_best_model": metric}
+    results = run_recipe(recipe(tmp_path, self_ensemble="se", self_distillation="sda", teacher_size=2, **given), [])
+    prefix = "ensemble_" if weights == "ensemble" else ""
+    assert results["selected"]["weights"] == weights
+    assert results["selected"]["metric"] == f"{prefix}accuracy"
+    values = [log[f"eval_{prefix}accuracy"] for log in results["history"] if f"eval_{prefix}accuracy" in log]
+    assert results["metrics"]["validation"]["accuracy"] == results["selected"]["value"] == max(values)
+    for name in ("README.md", "report.html"):
+        kept = f"{'averaged ' if prefix else ''}weights of step {results['selected']['step']} were kept"
+        assert f"The {kept}" in (tmp_path / "out" / name).read_text()
+
+
 def recipe_of(tmp_path):
     return Recipe("tiny", "Tiny topics", {**recipe(tmp_path).presets, "output_dir": str(tmp_path / "other")})
 
