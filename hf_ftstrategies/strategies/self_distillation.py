@@ -47,13 +47,14 @@ class SelfDistillation(Strategy):
         ValueError: an unknown mode, a size or weight that makes no sense; FSDP, DeepSpeed, parameters in half
             precision; at the first step, a model without logits.
 
-    Paper: Xu et al. 2020, "Improving BERT Fine-Tuning via Self-Ensemble and Self-Distillation", section 4.2.
+    Paper: Xu et al. 2020, "Improving BERT Fine-Tuning via Self-Ensemble and Self-Distillation"
+    (arXiv 2002.10345), BERT-SDA and BERT-SDV.
 
     Differs: `"ema"` is not in the paper; it is what the public implementation lonePatient/BERT-SDA does in its place.
     """
 
     name = "self_distillation"
-    paper = "Xu et al. 2020, section 4.2"
+    paper = "Xu et al. 2020 (arXiv 2002.10345), self-distillation"
 
     def __init__(self, mode: str = "sda", teacher_size: int = 1, weight: float = 1.0):
         check_type("self_distillation", mode, str)

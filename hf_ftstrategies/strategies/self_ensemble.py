@@ -43,13 +43,14 @@ class SelfEnsemble(Strategy):
         ValueError: an unknown mode, a size or start that makes no sense; a model with batch normalisation, whose
             running statistics do not belong to averaged weights; FSDP, DeepSpeed, parameters in half precision.
 
-    Paper: Xu et al. 2020, "Improving BERT Fine-Tuning via Self-Ensemble and Self-Distillation", section 4.1.
+    Paper: Xu et al. 2020, "Improving BERT Fine-Tuning via Self-Ensemble and Self-Distillation"
+    (arXiv 2002.10345), BERT-SE.
 
-    Differs: `"last_k"` is the teacher of their section 4.2 used as the model, `"ema"` is not in the paper.
+    Differs: `"last_k"` is the teacher of their self-distillation used as the model, `"ema"` is not in the paper.
     """
 
     name = "self_ensemble"
-    paper = "Xu et al. 2020, section 4.1"
+    paper = "Xu et al. 2020 (arXiv 2002.10345), self-ensemble"
 
     def __init__(self, mode: str = "se", size: int = 10, start: float = 0):
         check_type("self_ensemble", mode, str)
