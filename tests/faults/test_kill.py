@@ -21,7 +21,8 @@ from tests.tiny import arguments, equal, rows, snapshot, tiny_bert
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 200  # seconds, for a machine that others use too
 # What a checkpoint gets, in this order: a kill comes when one of them has just begun to exist.
-FILES = ("", "model.safetensors", "optimizer.pt", "scheduler.pt", "strategies.json", "rng_state.pth")
+FILES = ("", "model.safetensors", "optimizer.pt", "scheduler.pt", "strategies.safetensors", "strategies.json")
+FILES += ("rng_state.pth",)
 
 
 @contextmanager

@@ -120,8 +120,9 @@ def test_the_same_command_resumes_to_equal_bits(tmp_path, monkeypatch, step):
     assert equal(snapshot(load(tmp_path / "straight")), snapshot(load(tmp_path / "out")))
 
 
-def test_killed_after_an_early_stop_the_best_is_kept(tmp_path, monkeypatch):
-    settings = {"early_stopping_patience": 1, "learning_rate": 1e-9}  # nothing improves
+@pytest.mark.parametrize("ensemble", ["none", "se"])
+def test_killed_after_an_early_stop_the_best_is_kept(tmp_path, monkeypatch, ensemble):
+    settings = {"early_stopping_patience": 1, "learning_rate": 1e-9, "self_ensemble": ensemble}  # nothing improves
     straight = run_recipe(recipe(tmp_path, output_dir=str(tmp_path / "straight"), **settings), [])
     assert straight["history"][-1]["step"] < 32
     monkeypatch.setattr(fine_tuning.FineTuning, "evaluate", lambda self: (_ for _ in ()).throw(Killed))
@@ -131,6 +132,7 @@ def test_killed_after_an_early_stop_the_best_is_kept(tmp_path, monkeypatch):
     resumed = run_recipe(recipe(tmp_path, **settings), [])
     assert resumed["metrics"] == straight["metrics"]
     assert resumed["selected"] == straight["selected"]
+    assert equal(snapshot(load(tmp_path / "straight")), snapshot(load(tmp_path / "out")))
 
 
 def test_two_processes_run_a_recipe_and_write_once(tmp_path):
