@@ -243,24 +243,23 @@ class RowCleaner:
         return [f"dropped: {Problem('train', fault, rows)}" for fault, rows in self.dropped.items()]
 
 
+@dataclass
 class Seen:
-    """What the first pass over a stream has shown: the number of its examples, and columns of the first of them."""
+    """What the first pass over a stream has shown.
 
-    def __init__(self):
-        self._count, self._columns = 0, {"labels": [], "truncated": []}
+    Args:
+        count (`int`): Its examples.
+        columns (`dict[str, list]`): `labels` and `truncated` of the first of them, `SAMPLE` at most.
+    """
 
-    def add(self, example: Mapping[str, Any]) -> None:
-        """Count an example."""
-        if self._count < SAMPLE:
-            for name, column in self._columns.items():
-                column.append(example[name])
-        self._count += 1
+    count: int
+    columns: dict[str, list]
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def __getitem__(self, column: str) -> list:
-        return self._columns[column]
+        return self.columns[column]
 
 
 class TrainStream(TorchIterableDataset):
@@ -284,9 +283,9 @@ class TrainStream(TorchIterableDataset):
         ValueError: When it is iterated over: bad rows, none left, or in a worker process of a dataloader, where what
             is seen and dropped would be lost.
 
-    Differs: `IterableDataset.shuffle` orders differently in datasets 4 and 5 and reads through threads since 5.2, so
-    that neither the order nor what was read ahead is certain; and accelerate would give each process whole files of
-    an `IterableDataset` with several.
+    Differs: Not `IterableDataset.shuffle`, which in datasets 5.2 reads ahead in threads, so that what was read at the
+    end of a training is not certain, and waits 5 s when it ends; and no `IterableDataset` itself, because of one with
+    several files accelerate would give each process some of them.
     """
 
     features: Callable[[dict[str, list]], dict[str, list]]
@@ -297,7 +296,7 @@ class TrainStream(TorchIterableDataset):
         self._restart()
 
     def _restart(self) -> None:
-        self.seen, self.given, self.passes = Seen(), 0, 0
+        self.given, self.passes, self.first_pass = 0, 0, Seen(0, {"labels": [], "truncated": []})
         self.cleaner.dropped.clear()
 
     def __len__(self) -> int:
@@ -312,12 +311,18 @@ class TrainStream(TorchIterableDataset):
             for example in islice(self._examples(), self.length - before):
                 self.given += 1
                 if self.passes == 0:
-                    self.seen.add(example)
+                    self._note(example)
                 yield example
             if self.given == before:
                 dropped = " ".join(self.cleaner.notes())
                 raise ValueError(f"{self.cleaner.source}: no row of the split 'train' is left. {dropped}")
             self.passes += self.given < self.length  # then the pass ended, not the training
+
+    def _note(self, example: dict[str, Any]) -> None:
+        if self.first_pass.count < SAMPLE:
+            for name, column in self.first_pass.columns.items():
+                column.append(example[name])
+        self.first_pass.count += 1
 
     def _examples(self) -> Iterator[dict[str, Any]]:
         """Model inputs of one pass."""
@@ -342,17 +347,18 @@ class TrainStream(TorchIterableDataset):
         if self.given < examples:
             for _ in islice(self, examples):
                 pass
-        return self.seen
+        columns = {name: column[:examples] for name, column in self.first_pass.columns.items()}
+        return Seen(min(examples, self.first_pass.count), columns)
 
     def notes(self, examples: int) -> list[str]:
         """What a reader of the results should know, after so many examples: what was read, and what nobody saw."""
-        seen = self.look(examples)
-        passes = f"in {self.passes + 1} passes over {len(seen):,} rows" if self.passes else "of the first pass"
+        rows = len(self.look(examples))
+        passes = f"in {-(-examples // rows)} passes over {rows:,} rows" if examples > rows else "of the first pass"
         return [
             f"train: streamed, {examples:,} examples {passes}, which count as one epoch; shuffled in a buffer of "
             f"{BUFFER_SIZE:,} rows, not grouped by length",
-            f"majority baseline and truncated share of train: of the {len(seen):,} examples seen in the first pass"
-            + f" (its first {SAMPLE:,})" * (len(seen) > SAMPLE),
+            f"majority baseline and truncated share of train: of the {rows:,} examples seen in the first pass"
+            + f" (its first {SAMPLE:,})" * (rows > SAMPLE),
             "not looked for in a stream: repeated texts, and texts of validation or test that also stand in train",
             *self.cleaner.notes(),
         ]

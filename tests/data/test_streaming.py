@@ -122,7 +122,7 @@ def test_order_follows_seed_and_pass(tmp_path):
     passes = [given[:20], given[20:40], given[40:]]
     assert sorted(passes[0]) == sorted(passes[1]) == sorted(whole(name)[0])
     assert len({*map(tuple, (passes[0][:10], passes[1][:10], passes[2]))}) == 3
-    assert (train.given, train.passes, len(train.seen)) == (50, 2, 20)
+    assert (train.given, train.passes, len(train.look(50))) == (50, 2, 20)
     assert pairs(islice(train, 30)) == given[:30]
 
 
@@ -246,11 +246,11 @@ def test_a_split_with_raw_columns(tmp_path, hub):
 def test_what_was_seen_is_read_again_where_it_must_be(tmp_path):
     name = folder(tmp_path / "data", lines(20))
     (trained, *_), (not_trained, *_) = load(name, 50), load(name, 50)
-    list(trained)
+    given = list(trained)
     for examples in (7, 30):
         seen = not_trained.look(examples)
-        assert seen["labels"] == trained.seen["labels"][: len(seen)]
-        assert seen["truncated"] == trained.seen["truncated"][: len(seen)]
+        assert seen["labels"] == [e["labels"] for e in given[: len(seen)]] == trained.look(examples)["labels"]
+        assert seen["truncated"] == [e["truncated"] for e in given[: len(seen)]]
         assert len(seen) == min(examples, 20)
     assert trained.notes(50) == not_trained.notes(50)
 
@@ -258,8 +258,8 @@ def test_what_was_seen_is_read_again_where_it_must_be(tmp_path):
 def test_only_a_sample_of_labels_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(streaming, "SAMPLE", 5)
     train, *_ = load(folder(tmp_path / "data", lines(20)), 20)
-    assert [e["labels"] for e in train][:5] == train.seen["labels"]
-    assert len(train.seen) == 20
+    assert [e["labels"] for e in train][:5] == train.look(20)["labels"]
+    assert len(train.look(20)) == 20
     assert "of the 20 examples seen in the first pass (its first 5)" in train.notes(20)[1]
 
 
