@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -57,6 +58,7 @@ def compute_features(
 
     Paper: Sun et al. 2019, table 6.
     """
+    import datasets
     from datasets import Array3D, Features, Sequence, Value
     from datasets.fingerprint import Hasher
 
@@ -70,6 +72,9 @@ def compute_features(
     settings = (config.layers, config.token_pooling, model.bilstm is None, config.text_config.to_json_string())
     weights = {name: tensor.float().cpu().numpy() for name, tensor in model.encoder.state_dict().items()}
 
+    fingerprint = Hasher.hash((dataset._fingerprint, names, settings, weights))
+    folder = Path(datasets.config.HF_DATASETS_CACHE, "features")  # for rows in memory, which have no cache of theirs
+    folder.mkdir(parents=True, exist_ok=True)
     training = model.training
     model.eval()
     try:
@@ -81,7 +86,8 @@ def compute_features(
             writer_batch_size=batch_size,  # rows are large
             remove_columns=names,
             features=columns,
-            new_fingerprint=Hasher.hash((dataset._fingerprint, names, settings, weights)),
+            cache_file_name=None if dataset.cache_files else str(folder / f"{fingerprint}.arrow"),
+            new_fingerprint=fingerprint,
             desc="compute features",
         ).with_format("torch")
     finally:

@@ -121,10 +121,13 @@ def test_columns_and_shapes():
     assert [tuple(row["features"].shape) for row in features] == [(length, 3, 32) for length in rows["length"]]
 
 
-def test_computed_once(tmp_path, monkeypatch):
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_computed_once(tmp_path, monkeypatch, in_memory):
     """The same rows, encoder and settings are read again, whatever the seed of the head."""
-    tokenised(SETTINGS[3])[0].save_to_disk(tmp_path / "rows")
-    rows, collator = Dataset.load_from_disk(str(tmp_path / "rows")), tokenised(SETTINGS[3])[1]
+    rows, collator = tokenised(SETTINGS[3])
+    if not in_memory:
+        rows.save_to_disk(tmp_path / "rows")
+        rows = Dataset.load_from_disk(str(tmp_path / "rows"))
     first, again, other = vocabulary_of_104(SETTINGS[3]), vocabulary_of_104(SETTINGS[3]), vocabulary_of_104({}, seed=1)
     torch.nn.init.normal_(again.classifier.weight)
     expected = compute_features(first, rows, collator)["features"][:]
