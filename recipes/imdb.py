@@ -11,6 +11,8 @@ Published test error with bert-base-uncased: 5.40 %.
 The batch is 24 however many processes share it. A part of the rows, the demo model, a local copy:
 `--train_rows 2000 --test_rows 2000 --model minilm --data_root DATA`.
 
+BERT-Feat (table 6: 6.79 %): `--feature_based True --layer_decay 1 --learning_rate 1e-3` (the paper gives no rate).
+
 The large model (Sun et al., table 8: 4.86 %): `--model bert-large-uncased`, on devices with little memory
 `--per_device_train_batch_size 6`.
 """

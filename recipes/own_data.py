@@ -7,7 +7,8 @@
 other formats), a folder with a folder of `.txt` files for each class, or a Hub id. A single file is cut into train,
 validation and test, stratified by label, equal texts never in two parts. Rows without text or label are an error;
 `--on_bad_rows drop` leaves them out and counts them. Two text columns (`--text_pair_column`) make a pair task;
-`--task regression` and `--task multi_label` are there too.
+`--task regression` and `--task multi_label` are there too. A set larger than memory or disk is streamed:
+`--streaming True --max_steps 10000`, and `--validation_rows 2000` where it has no validation split.
 """
 
 from hf_ftstrategies.pipeline.recipe import Recipe, main

@@ -91,6 +91,7 @@ class FineTuning:
             }
         trainer.train_dataset, trainer.eval_dataset = self.features["train"], self.features["validation"]
         trainer.data_collator = collate_features
+        trainer.args.remove_unused_columns = False  # Trainer groups by the column of lengths only where it is left
 
     def _load_best_of(self, checkpoint: str) -> None:
         """Killed between the early stop and the end of the run: only the best weights are wanted."""
