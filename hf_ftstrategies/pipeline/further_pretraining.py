@@ -20,8 +20,9 @@ from hf_ftstrategies.data.masking import MaskedExamples, PretrainingCollator, ma
 from hf_ftstrategies.data.next_sentence import example_statistics, next_sentence_examples
 from hf_ftstrategies.data.sentences import sentence_ids
 from hf_ftstrategies.evaluation.language_modeling import compute_pretraining_metrics, preprocess_logits_for_metrics
+from hf_ftstrategies.modeling.masked_positions import predict_masked_only
 from hf_ftstrategies.modeling.packaged import PretrainedSource, find_pretrained
-from hf_ftstrategies.modeling.pretraining import load_pretraining_model, predict_masked_only
+from hf_ftstrategies.modeling.pretraining import load_pretraining_model
 from hf_ftstrategies.pipeline.arguments import RunArguments, divide_batch
 from hf_ftstrategies.pipeline.fine_tuning import load_pretrained, load_splits
 from hf_ftstrategies.pipeline.output import OutputFolder, newest_complete_checkpoint

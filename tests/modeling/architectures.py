@@ -6,6 +6,8 @@ from functools import partial
 import torch
 from transformers import (
     AlbertConfig,
+    AutoModelForMaskedLM,
+    AutoModelForPreTraining,
     AutoModelForSequenceClassification,
     BertConfig,
     DebertaV2Config,
@@ -91,3 +93,19 @@ def tiny_inputs(batch: int = 4, length: int = 10, vocab: int = 100) -> dict[str,
         "attention_mask": attention_mask,
         "labels": torch.arange(batch) % 3,
     }
+
+
+# Those that are pre-trained by predicting masked words.
+MASKED_LANGUAGE_MODELS = [
+    "bert", "roberta", "xlm_roberta", "electra", "distilbert", "albert", "deberta_v2", "mpnet", "modernbert",
+]  # fmt: skip
+
+
+def tiny_pretraining_model(name: str, dtype: torch.dtype = torch.float64, **settings) -> PreTrainedModel:
+    """BERT with both heads, the others with their masked language model, in evaluation mode; no weight is 0 or 1."""
+    torch.manual_seed(0)
+    auto_class = AutoModelForPreTraining if name == "bert" else AutoModelForMaskedLM
+    model = auto_class.from_config(TINY_CONFIGS[name](**settings)).to(dtype).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model
