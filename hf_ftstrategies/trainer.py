@@ -358,7 +358,8 @@ class StrategyTrainerMixin:
         # private hook: on_train_end comes after other callbacks have looked at the final model, and recipes that
         # find a run stopped call this alone
         super()._load_best_model()
-        self.accelerator.wait_for_everyone()  # the first process may still be writing the state of the strategies
+        if self.strategies:
+            self.accelerator.wait_for_everyone()  # the first process may still be writing their states
         for strategy in self.strategies:
             strategy.load_best(self.model, self.state.best_model_checkpoint, self.args.metric_for_best_model)
 

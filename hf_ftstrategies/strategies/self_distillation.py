@@ -24,8 +24,8 @@ class SelfDistillation(Strategy):
 
     loss = task loss + `weight` · mean squared error(student's logits, teacher's logits)
 
-    The teacher sees the same batch, in evaluation mode and without gradients; only the student is in the checkpoint
-    and evaluated. Students are the parameters after each of the last `teacher_size` optimizer steps, the present
+    The teacher sees the same batch, in evaluation mode and without gradients; the model that is evaluated and saved
+    is the student. Students are the parameters after each of the last `teacher_size` optimizer steps, the present
     ones included, the initial ones first; as long as there are fewer, those there are. So with `teacher_size=1` the
     teacher is the present student without dropout, in both modes, and nothing is copied. Under gradient
     accumulation the teacher stays the same within a step; a step that mixed precision skips makes no student.
@@ -33,8 +33,8 @@ class SelfDistillation(Strategy):
 
     The error is the mean over examples and classes; for token classification over the tokens that have a label and
     are no padding, for question answering over start and end logits of all tokens but padding. It is logged as
-    `teacher_student_gap`, before weighting. Memory: `teacher_size` + 1 copies (`"sdv"`: `teacher_size`, `"ema"`: 1)
-    of the parameters that train; they are also in every checkpoint.
+    `teacher_student_gap`, before weighting. Memory: `teacher_size` + 1 copies of the parameters that train, + 2 above
+    a size of 10 (`"sdv"`: `teacher_size`; `"ema"`: 1); every checkpoint has them too, in `strategies.safetensors`.
 
     Args:
         mode (`str`, *optional*, defaults to `"sda"`): `"sda"`: the teacher has the mean of the students' parameters;
