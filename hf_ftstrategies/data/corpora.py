@@ -158,12 +158,7 @@ def _read(
     missing = [split for split in splits if split not in found]
     if missing:
         raise ValueError(f"{source} has no split {missing[0]!r}; it has {', '.join(found)}.")
-    first = found[splits[0]].column_names
-    layout = find_layout(first, REGISTRY.get(name, UNREGISTERED), text_column, text_pair_column, None)
-    columns = [column for part in layout.texts.values() for column in part]
-    lacking = [column for column in columns if column not in first]
-    if lacking:
-        raise ValueError(f"{source} has no column {lacking[0]!r}.{did_you_mean(lacking[0], first)}")
+    columns = document_columns(name, found[splits[0]].column_names, text_column, text_pair_column)
     return concatenate_datasets(
         [
             found[split].map(
@@ -178,6 +173,34 @@ def _read(
     )
 
 
+def document_columns(
+    name: str, found: Sequence[str], text_column: str | None = None, text_pair_column: str | None = None
+) -> list[str]:
+    """The columns of a data set that make a document.
+
+    Args:
+        name (`str`): Of the data set.
+        found (`Sequence[str]`): Its columns.
+        text_column, text_pair_column (`str`, *optional*): The user's choice.
+
+    Raises:
+        ValueError: one of them is not there.
+    """
+    layout = find_layout(found, REGISTRY.get(name, UNREGISTERED), text_column, text_pair_column, None)
+    columns = [column for part in layout.texts.values() for column in part]
+    lacking = [column for column in columns if column not in found]
+    if lacking:
+        raise ValueError(
+            f"The data set {name!r} has no column {lacking[0]!r}.{did_you_mean(lacking[0], found)} Its columns: "
+            f"{', '.join(found)}."
+        )
+    return columns
+
+
+def join_texts(texts: Sequence[str | None]) -> str:
+    """The texts of a row as one document."""
+    return PARAGRAPH.join(text for text in texts if text)
+
+
 def _join(batch: Mapping[str, Sequence], columns: Sequence[str]) -> dict[str, list[str]]:
-    rows = zip(*(batch[column] for column in columns), strict=True)
-    return {"text": [PARAGRAPH.join(part for part in row if part) for row in rows]}
+    return {"text": [join_texts(row) for row in zip(*(batch[column] for column in columns), strict=True)]}

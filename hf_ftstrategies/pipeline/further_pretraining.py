@@ -8,30 +8,31 @@ import shutil
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, set_seed
+from transformers import AutoTokenizer, set_seed
 from transformers.trainer_callback import ProgressCallback
 
 from hf_ftstrategies.arguments import StrategyTrainingArguments
-from hf_ftstrategies.data.corpora import CorpusPart, corpus_names, load_corpus
-from hf_ftstrategies.data.info import DatasetInfo
-from hf_ftstrategies.data.masking import MaskedExamples, PretrainingCollator, mask_examples
-from hf_ftstrategies.data.next_sentence import example_statistics, next_sentence_examples
-from hf_ftstrategies.data.sentences import sentence_ids
+from hf_ftstrategies.data.corpora import corpus_names
+from hf_ftstrategies.data.masking import PretrainingCollator
 from hf_ftstrategies.evaluation.language_modeling import compute_pretraining_metrics, preprocess_logits_for_metrics
 from hf_ftstrategies.modeling.masked_positions import predict_masked_only
 from hf_ftstrategies.modeling.packaged import PretrainedSource, find_pretrained
 from hf_ftstrategies.modeling.pretraining import load_pretraining_model
 from hf_ftstrategies.pipeline.arguments import RunArguments, divide_batch
-from hf_ftstrategies.pipeline.fine_tuning import load_pretrained, load_splits
+from hf_ftstrategies.pipeline.fine_tuning import load_pretrained
 from hf_ftstrategies.pipeline.output import OutputFolder, newest_complete_checkpoint
 from hf_ftstrategies.pipeline.pretraining_arguments import PretrainingArguments
+from hf_ftstrategies.pipeline.pretraining_examples import (
+    Examples,
+    Texts,
+    find_texts,
+    make_examples,
+    make_streamed_examples,
+)
 from hf_ftstrategies.pipeline.pretraining_trainer import KeepModelAt, NewMasks, PretrainingTrainer
 from hf_ftstrategies.pipeline.progress import StageProgress, hush_transformers
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 logger = logging.getLogger(__name__)
 
@@ -50,9 +51,8 @@ class FurtherPretraining:
     Args:
         options (`PretrainingArguments`): As given.
         source (`PretrainedSource`): Of the model.
-        parts (`list[CorpusPart]`): What the corpus is made of.
-        held_out (`str`): The split whose texts were left out of it.
-        statistics (`dict`): Of the examples.
+        texts (`Texts`): Where the corpus comes from.
+        examples (`Examples`): What is made of it.
         fresh (`tuple[str, ...]`): Heads that the checkpoint did not have.
         kept (`KeepModelAt`): Where the models are.
         trainer (`PretrainingTrainer`): Ready to train.
@@ -60,9 +60,8 @@ class FurtherPretraining:
 
     options: PretrainingArguments
     source: PretrainedSource
-    parts: list[CorpusPart]
-    held_out: str
-    statistics: dict[str, Any]
+    texts: Texts
+    examples: Examples
     fresh: tuple[str, ...]
     kept: KeepModelAt
     trainer: PretrainingTrainer
@@ -86,17 +85,21 @@ class FurtherPretraining:
 
     def notes(self) -> list[str]:
         """What a reader of the results should know about the texts."""
-        names = ", ".join(f"{part.name} ({', '.join(part.splits)}; {part.documents:,} texts)" for part in self.parts)
+        names = ", ".join(
+            f"{part.name} ({', '.join(part.splits)}; {part.documents:,} texts)" for part in self.examples.parts
+        )
         found = [f"further pre-trained on {names}"]
-        left_out = sum(part.left_out for part in self.parts)
+        left_out = sum(part.left_out for part in self.examples.parts)
         if self.options.transductive:
-            found.append(f"transductive: the texts of the {self.held_out} split were pre-trained on, without labels")
+            found.append(
+                f"transductive: the texts of the {self.texts.held_out} split were pre-trained on, without labels"
+            )
         else:
-            found.append(f"{left_out:,} texts that also stand in the {self.held_out} split were left out of them")
+            found.append(f"{left_out:,} texts that also stand in the {self.texts.held_out} split were left out of them")
         if self.fresh:
             found.append(f"the checkpoint had no {', no '.join(self.fresh)}: drawn anew")
-        if self.statistics["warning"]:
-            found.append(self.statistics["warning"])
+        if self.examples.statistics["warning"]:
+            found.append(self.examples.statistics["warning"])
         return found
 
     def facts(self) -> dict[str, Any]:
@@ -104,11 +107,11 @@ class FurtherPretraining:
         history = self.trainer.state.log_history
         evaluated = [log for log in history if "eval_mlm_loss" in log]
         return {
-            "corpus": [part.to_dict() for part in self.parts],
+            "corpus": [part.to_dict() for part in self.examples.parts],
             "choice": self.options.further_pretraining,
             "transductive": self.options.transductive,
             "notes": self.notes(),
-            "examples": self.statistics,
+            "examples": self.examples.statistics,
             "steps": self.trainer.state.global_step,
             "batch": self.options.pretraining_batch_size,
             "learning_rate": self.options.pretraining_learning_rate,
@@ -164,26 +167,27 @@ def prepare_further_pretraining(
     args = _arguments(args, options, folder)
     source = find_pretrained(run.model)
     tokenizer = load_pretrained(AutoTokenizer.from_pretrained, source, run.model)
-    documents, parts, held_out = _corpus(names, run, options)
+    texts = find_texts(names, run, options)
     set_seed(args.seed)  # fresh heads are drawn here
     heads = load_pretrained(partial(load_pretraining_model, next_sentence=options.next_sentence), source, run.model)
     predict_masked_only(heads.model)
     if not heads.has_next_sentence:
         args.label_names = ["labels"]  # Trainer would wait for the other of a BERT, and evaluate nothing
-    train, validation, statistics = _examples(documents, tokenizer, run, options, heads.has_next_sentence)
+    make = make_streamed_examples if options.corpus_streaming else make_examples
+    examples = make(texts, tokenizer, run, options, heads.has_next_sentence)
     kept = KeepModelAt(options.starting_points, folder.path)
     trainer = PretrainingTrainer(
         heads.model,
         args,
-        train_dataset=train,
-        eval_dataset=validation,
+        train_dataset=examples.train,
+        eval_dataset=examples.validation,
         processing_class=tokenizer,
         data_collator=PretrainingCollator(tokenizer),
         compute_metrics=compute_pretraining_metrics,
         preprocess_logits_for_metrics=preprocess_logits_for_metrics,
         callbacks=[NewMasks(), kept],
     )
-    return FurtherPretraining(options, source, parts, held_out, statistics, heads.fresh, kept, trainer)
+    return FurtherPretraining(options, source, texts, examples, heads.fresh, kept, trainer)
 
 
 def _arguments(
@@ -212,82 +216,7 @@ def _arguments(
         eval_on_start=True,
         save_steps=options.save_steps,
         save_total_limit=1,
+        accelerator_config={"dispatch_batches": False},  # every process reads a stream, and takes its slice
         remove_unused_columns=False,  # the collator takes the masks apart from what forward() names
         **{name: value for name, value in shared.items() if value != defaults[name]},
     )
-
-
-def _corpus(
-    names: tuple[str, ...], run: RunArguments, options: PretrainingArguments
-) -> tuple[Dataset, list[CorpusPart], str]:
-    """Documents, what they are made of, and the split whose texts were kept out (or let in, transductive)."""
-    rows, info, _ = load_splits(run)
-    held_out = "test" if "test" in rows else "validation"
-    own = ["train"]
-    if options.unlabelled:
-        more = [split for split in info.unlabelled if not split.startswith("test")]
-        if not more:
-            raise ValueError(f"unlabelled is set, but {info.source} has no unlabelled split besides test.")
-        own += more
-    if options.transductive and held_out in info.rows:
-        own.append(held_out)
-    documents, parts = load_corpus(
-        names,
-        data_root=run.data_root,
-        splits={name: own if name == run.dataset else ["train"] for name in names},
-        text_columns={run.dataset: (run.text_column, run.text_pair_column)},
-        without=() if options.transductive else _texts(rows[held_out], info),
-        rows=options.corpus_rows,
-        seed=run.split_seed,
-    )
-    return documents, parts, held_out
-
-
-def _texts(rows: Dataset, info: DatasetInfo) -> list[str]:
-    return [" ".join(texts) for texts in zip(*(rows[column] for column in info.text_columns), strict=True)]
-
-
-def _examples(
-    documents: Dataset,
-    tokenizer: PreTrainedTokenizerBase,
-    run: RunArguments,
-    options: PretrainingArguments,
-    next_sentence: bool,
-) -> tuple[Dataset | MaskedExamples, Dataset, dict[str, Any]]:
-    """Examples to train on and held-out ones with fixed masks, and what the former are like."""
-    held_out = max(1, min(options.held_out_documents, len(documents) // 10))
-    parts = documents.train_test_split(test_size=held_out, seed=run.split_seed)
-    how = {"tokenizer": tokenizer, "language": options.corpus_language, "spacy_model": options.spacy_model}
-    sentences = parts.map(sentence_ids, batched=True, remove_columns=["text"], fn_kwargs=how, desc="split sentences")
-    shape = {
-        "tokenizer": tokenizer,
-        "max_length": options.pretraining_max_length,
-        "short_sequence_probability": options.short_sequence_probability,
-        "next_sentence": next_sentence,
-    }
-    masks = {
-        "tokenizer": tokenizer,
-        "max_predictions": options.max_predictions,
-        "whole_words": options.whole_word_masking,
-    }
-    train = _build(sentences["train"], shape | {"duplication_factor": options.duplication_factor})
-    statistics = example_statistics(train, sentences["train"]["sentences"])
-    validation = _mask(_build(sentences["test"], shape), masks)
-    train = MaskedExamples(train, **masks) if options.masking == "dynamic" else _mask(train, masks)
-    return train, validation, {**statistics, "held_out_examples": len(validation)}
-
-
-def _build(sentences: Dataset, shape: dict[str, Any]) -> Dataset:
-    return sentences.map(
-        next_sentence_examples,
-        batched=True,
-        batch_size=len(sentences),  # the random segments come from the whole corpus
-        with_indices=True,
-        remove_columns=sentences.column_names,
-        fn_kwargs=shape,
-        desc="make examples",
-    )
-
-
-def _mask(examples: Dataset, masks: dict[str, Any]) -> Dataset:
-    return examples.map(mask_examples, batched=True, with_indices=True, fn_kwargs=masks, desc="mask tokens")

@@ -20,6 +20,8 @@ class PretrainingArguments:
         transductive (`bool`, *optional*, defaults to `False`): Also the texts of its test split; report and card
             say so. Without it no text that stands in the test split gets in.
         corpus_rows (`int`, *optional*): Documents of each data set at most, drawn by `split_seed`.
+        corpus_streaming (`bool`, *optional*, defaults to `False`): Read the texts while training, for corpora larger
+            than memory or disk; random next segments then come from 1,000 documents at a time.
         corpus_language (`str`, *optional*, defaults to `"en"`): `"en"`, `"zh"` or `"ko"`: how sentences end.
         spacy_model (`str`, *optional*): Installed spaCy model that splits sentences instead of its rules.
         next_sentence (`bool`, *optional*): Next sentence prediction; None = where the architecture has it.
@@ -53,6 +55,7 @@ class PretrainingArguments:
     unlabelled: bool = _option(False, "Pre-train on the unlabelled split too.")
     transductive: bool = _option(False, "Pre-train on the texts of the test split too; stated in report and card.")
     corpus_rows: int | None = _option(None, "Documents of each data set at most; empty = all.")
+    corpus_streaming: bool = _option(False, "Read the texts while training, for corpora larger than memory.")
     corpus_language: str = _option("en", "en, zh or ko: how sentences end.")
     spacy_model: str | None = _option(None, "Installed spaCy model that splits sentences; empty = rules.")
     next_sentence: bool | None = _option(None, "Next sentence prediction; empty = where the architecture has it.")

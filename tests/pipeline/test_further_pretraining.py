@@ -66,7 +66,7 @@ def test_no_text_of_the_test_split_is_read_unless_asked_for(tmp_path):
     run, *_ = recipe(prepare(tmp_path)).parse([])
     test = set(load_splits(run)[0]["test"]["text"])
     stage = prepared(tmp_path)
-    assert (stage.parts[0].documents, stage.parts[0].left_out) == (60 - len(test), len(test))
+    assert (stage.examples.parts[0].documents, stage.examples.parts[0].left_out) == (60 - len(test), len(test))
     # a test text of a dozen words or more: no example has two of its sentences side by side
     tokenizer = stage.trainer.processing_class
     examples = [
@@ -77,7 +77,7 @@ def test_no_text_of_the_test_split_is_read_unless_asked_for(tmp_path):
         assert not any(" ".join(text.split("<br />")[:2]) in example for example in examples)
 
     stage = prepared(tmp_path, transductive=True)
-    assert (stage.parts[0].documents, stage.parts[0].left_out) == (60, 0)
+    assert (stage.examples.parts[0].documents, stage.examples.parts[0].left_out) == (60, 0)
     assert any("transductive" in note for note in stage.notes())
 
 
@@ -167,6 +167,34 @@ def test_dynamic_masks_know_their_epoch_also_after_a_resume(tmp_path):
     assert equal(snapshot(whole.model), snapshot(resumed.model))
 
 
+def test_a_stream_reads_what_is_read_beforehand_and_resumes_to_equal_bits(tmp_path):
+    prepare(tmp_path)
+    options = {"corpus_streaming": True, "held_out_documents": 4, "pretraining_save_steps": 7}
+    beforehand = prepared(tmp_path)
+
+    def train(*callbacks):
+        stage = prepared(tmp_path, **options, pretraining_steps=30)
+        for callback in callbacks:
+            stage.trainer.add_callback(callback)
+        stage.train()
+        return stage
+
+    whole = train()
+    assert [part.to_dict() for part in whole.examples.parts] == [p.to_dict() for p in beforehand.examples.parts]
+    assert len(whole.examples.train) == 30 * 8
+    passes = [h["epoch"] for h in whole.trainer.state.log_history]
+    assert passes[-1] == 1  # to the Trainer, however often the texts were read
+    (tmp_path / "stage").rename(tmp_path / "whole")
+    train(StopAt(21))
+    resumed = train()
+    assert equal(snapshot(whole.trainer.model), snapshot(resumed.trainer.model))
+
+
+def test_a_stream_too_short_for_what_is_held_out(tmp_path):
+    with pytest.raises(ValueError, match="has 48 documents, and held_out_documents is 500: hold out fewer"):
+        prepared(prepare(tmp_path), corpus_streaming=True)
+
+
 def test_starting_points(tmp_path, capsys):
     """Fine-tuning from several steps; the best on validation is the result."""
     results = run_recipe(recipe(prepare(tmp_path)), ["--fine_tune_at", "4,7"])
@@ -231,9 +259,9 @@ def test_unlabelled_needs_such_a_split(tmp_path):
         prepared(prepare(tmp_path), unlabelled=True)
 
 
-def command(folder, *launch):
+def command(folder, *launch, options=()):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    arguments = [sys.executable, *launch, tiny_pretraining.__file__, str(folder)]
+    arguments = [sys.executable, *launch, tiny_pretraining.__file__, str(folder), *options]
     return subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -266,15 +294,16 @@ def made(folder, *names):
         yield folder / name
 
 
-def test_two_processes_give_the_models_of_one(tmp_path):
+@pytest.mark.parametrize("options", [[], ["--corpus_streaming", "True", "--held_out_documents", "4"]])
+def test_two_processes_give_the_models_of_one(tmp_path, options):
     """The same global batches, masks and pairs; sums in another order."""
     one, two = (prepare(tmp_path / name, heads=True) for name in made(tmp_path, "one", "two"))
     for folder in (one, two):
         config = json.loads((folder / "model" / "config.json").read_text())
         config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
         (folder / "model" / "config.json").write_text(json.dumps(config))
-    alone = run_recipe(recipe(one), [])["further_pretraining"]
-    finish(command(two, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"))
+    alone = run_recipe(recipe(one), options)["further_pretraining"]
+    finish(command(two, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", options=options))
     shared = json.loads((two / "out" / "results.json").read_text())["further_pretraining"]
     steps = [[h for h in facts["history"] if "loss" in h] for facts in (alone, shared)]
     for a, b in zip(*steps, strict=True):
