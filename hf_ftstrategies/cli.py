@@ -1,4 +1,4 @@
-"""`hf-ftstrategies`: look at a recipe without running it, and put trained models together."""
+"""`hf-ftstrategies`: look at a recipe without running it, put trained models together, push what a run left."""
 
 from __future__ import annotations
 
@@ -63,6 +63,23 @@ def ensemble(
             output_dir=output_dir,
         )
         Console().print(ensemble_table(facts))
+
+
+@app.command()
+def push(
+    folder: Annotated[Path, typer.Argument(help="Output folder of a recipe that has finished.")],
+    repo: Annotated[str, typer.Option(help="Where to, as user/name; made if it is not there.")],
+    private: Annotated[bool, typer.Option("--private", help="Make it a private repository.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace what the repository holds, if that is not ours.")
+    ] = False,
+) -> None:
+    """Push a finished run to the Hugging Face Hub; again, it uploads only what is not there yet."""
+    with _one_line_errors():
+        from hf_ftstrategies.hub.push import push_folder
+
+        pushed = push_folder(folder, repo, private=private, force=force)
+        Console().print(f"{pushed.repo_url} holds {folder}, revision {pushed.oid}", soft_wrap=True, highlight=False)
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def write_card(
         ValueError: facts are missing; they are named.
     """
     check_facts(results, plan)
-    results, plan = _without_paths(results), _without_paths(plan)
+    results, plan = without_paths(results), without_paths(plan)
     # A folder of that name is what from_pretrained would have loaded.
     on_hub = HUB_ID.fullmatch(base_model) is not None and not Path(base_model).exists()
     metadata = _metadata(results, plan, base_model if on_hub else None, license, language)
@@ -111,12 +111,12 @@ def _metadata(results, plan, base_model, license, language) -> ModelCardData:
     )
 
 
-def _without_paths(value: Any) -> Any:
+def without_paths(value: Any) -> Any:
     """Copy JSON-like facts with every absolute path in a string cut to its last part."""
     if isinstance(value, dict):
-        return {key: _without_paths(item) for key, item in value.items()}
+        return {key: without_paths(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_without_paths(item) for item in value]
+        return [without_paths(item) for item in value]
     return ABSOLUTE_PATH.sub(r"\1", value) if isinstance(value, str) else value
 
 

@@ -1,13 +1,25 @@
 """What tests do in the client's process; nothing here is imported before its environment is set."""
 
+import json
 import time
 
 WAITS = []
 
 
 def start():
-    """Wait for nothing from now on."""
+    """Wait for nothing from now on, and draw the report of the same facts only once."""
+    from hf_ftstrategies.hub import public_files
+
     time.sleep = WAITS.append
+    drawn, write_report = {}, public_files.write_report
+
+    def write_once(path, *facts):
+        key = json.dumps(facts)
+        if key not in drawn:
+            drawn[key] = write_report(path, *facts).read_bytes()
+        path.write_bytes(drawn[key])
+
+    public_files.write_report = write_once
 
 
 def waits():
@@ -30,3 +42,33 @@ def download(repo, path, revision=None):
 
     with open(hf_hub_download(repo, path, revision=revision, force_download=True), "rb") as file:
         return file.read()
+
+
+def push_impatiently(*args, **kwargs):
+    """`push_folder` that waits 0.3 s for an answer."""
+    from unittest.mock import patch
+
+    from hf_ftstrategies.hub import attempts, push
+
+    with patch.object(attempts, "TIMEOUT", 0.3), patch.object(push, "TIMEOUT", 0.3):
+        return push.push_folder(*args, **kwargs)
+
+
+def push_offline(*args, **kwargs):
+    """`push_folder` as with HF_HUB_OFFLINE=1."""
+    from unittest.mock import patch
+
+    from hf_ftstrategies.hub.push import push_folder
+
+    with patch("huggingface_hub.constants.HF_HUB_OFFLINE", True):
+        return push_folder(*args, **kwargs)
+
+
+def command(*words):
+    """`hf-ftstrategies WORDS`: its exit status and what it printed."""
+    from typer.testing import CliRunner
+
+    from hf_ftstrategies.cli import app
+
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    return result.exit_code, " ".join(result.output.split())

@@ -43,6 +43,7 @@ class Handler(BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16  # an answer in one piece: the second would wait for the first to be acknowledged
 
     def do_GET(self):
         url = urlsplit(self.path)
