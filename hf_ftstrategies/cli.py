@@ -98,8 +98,10 @@ def _plan(path: str, options: list[str], picture: Path | None, json: Path | None
     from hf_ftstrategies.optim.phases import MODES
     from hf_ftstrategies.optim.schedule_file import write_schedule as write
     from hf_ftstrategies.pipeline.fine_tuning import prepare_fine_tuning
+    from hf_ftstrategies.pipeline.publish import take_destination
 
     run, args, pretraining = load_recipe(path).parse(options)
+    args, _ = take_destination(args)
     with TemporaryDirectory() as nowhere:  # a Trainer makes its output folder at once
         trainer = prepare_fine_tuning(run, replace(args, output_dir=nowhere)).trainer
     made = trainer.plan()

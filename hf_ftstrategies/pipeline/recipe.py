@@ -25,11 +25,12 @@ from hf_ftstrategies.pipeline.fine_tuning import prepare_fine_tuning
 from hf_ftstrategies.pipeline.further_pretraining import further_pretrain
 from hf_ftstrategies.pipeline.output import MANIFEST, OutputFolder
 from hf_ftstrategies.pipeline.pretraining_arguments import PretrainingArguments
+from hf_ftstrategies.pipeline.publish import take_destination, without_token
 from hf_ftstrategies.suggest import did_you_mean
 
 _OPTIONS = (RunArguments, StrategyTrainingArguments, PretrainingArguments)
 # Fields that may differ between a run and its resumption: where and how loudly, not what.
-_FREE = ("output_dir", "data_root", "disable_tqdm", "run_name", "report_to", "dataloader_num_workers")
+_FREE = ("output_dir", "data_root", "disable_tqdm", "run_name", "report_to", "dataloader_num_workers", "push_to_hub")
 
 
 @dataclass(frozen=True)
@@ -113,14 +114,18 @@ def run_recipe(recipe: Recipe, argv: Sequence[str]) -> dict[str, Any]:
     """`main` with errors as exceptions."""
     begin = time.perf_counter()
     run, args, pretraining = recipe.parse(argv)
+    args, destination = take_destination(args)
     _ = args.device  # joins the other processes; before that every process takes itself for the first
-    output = OutputFolder(args.output_dir, recipe.settings(argv), owner=args.process_index == 0)
+    settings = recipe.settings(argv)
+    output = OutputFolder(args.output_dir, settings, owner=args.process_index == 0)
     console = Console(quiet=not output.is_owner)
     if output.is_finished:
         console.print(f"{output.path} holds this run, finished; nothing to do.")
         results = output.read_json("results.json")
     else:
-        command = shlex.join(["accelerate", "launch", f"recipes/{recipe.name}.py", *argv])
+        if destination is not None and output.is_owner:
+            destination.claim(settings, output.path)
+        command = shlex.join(["accelerate", "launch", f"recipes/{recipe.name}.py", *without_token(argv)])
         identity = {"recipe": recipe.name, "title": recipe.title, "command": command}
         if pretraining.is_on:
             results = _pretrain_and_fine_tune(identity, run, args, pretraining, output, begin)
@@ -128,6 +133,8 @@ def run_recipe(recipe: Recipe, argv: Sequence[str]) -> dict[str, Any]:
             results = _fine_tune(identity, run, args, output, begin)
     console.print(format_summary(results))
     console.print(f"Report: {output.path / 'report.html'}", soft_wrap=True)
+    if destination is not None and output.is_owner:
+        destination.push(output.path, console)
     return results
 
 

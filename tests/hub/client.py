@@ -1,6 +1,7 @@
 """What tests do in the client's process; nothing here is imported before its environment is set."""
 
 import json
+import os
 import time
 
 WAITS = []
@@ -72,3 +73,28 @@ def command(*words):
 
     result = CliRunner().invoke(app, [str(word) for word in words])
     return result.exit_code, " ".join(result.output.split())
+
+
+def tiny_recipe(folder, *options):
+    """Run a tiny recipe: its exit status, and what it printed.
+
+    Its model, data and output lie in `folder`; options go over its presets.
+    """
+    import io
+    from contextlib import redirect_stderr, redirect_stdout
+
+    from hf_ftstrategies.pipeline.recipe import main
+    from tests.pipeline.tiny_run import recipe
+
+    printed, status = io.StringIO(), 0
+    with redirect_stdout(printed), redirect_stderr(printed):
+        try:
+            main(recipe(folder, max_steps=4, evaluations=1, unfreezing="none"), [str(option) for option in options])
+        except SystemExit as ended:
+            status = ended.code
+    return status, " ".join(printed.getvalue().split())
+
+
+def environment():
+    """That of this process, for processes that a test starts."""
+    return dict(os.environ)
