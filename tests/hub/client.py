@@ -98,3 +98,28 @@ def tiny_recipe(folder, *options):
 def environment():
     """That of this process, for processes that a test starts."""
     return dict(os.environ)
+
+
+def load_with_the_package(name):
+    """The module of a pushed model's class and its weights, without `trust_remote_code`."""
+    from transformers import AutoModelForSequenceClassification
+
+    import hf_ftstrategies.modeling.classifier  # noqa: F401
+
+    model = AutoModelForSequenceClassification.from_pretrained(name)
+    weights = {key: tensor.numpy() for key, tensor in model.state_dict().items()}
+    return {"class": type(model).__module__, "weights": weights}
+
+
+def train_further(name, folder):
+    """The losses of a training that starts from a pushed model."""
+    from transformers import AutoModelForSequenceClassification
+
+    from hf_ftstrategies import StrategyTrainer
+    from tests.tiny import arguments, rows
+
+    model = AutoModelForSequenceClassification.from_pretrained(name)
+    args = arguments(folder, num_train_epochs=8, layer_decay=0.9)
+    trainer = StrategyTrainer(model, args, train_dataset=rows())
+    trainer.train()
+    return [log["loss"] for log in trainer.state.log_history if "loss" in log]
