@@ -1,5 +1,6 @@
 """What tests do in the client's process; nothing here is imported before its environment is set."""
 
+import dataclasses
 import json
 import os
 import time
@@ -123,3 +124,48 @@ def train_further(name, folder):
     trainer = StrategyTrainer(model, args, train_dataset=rows())
     trainer.train()
     return [log["loss"] for log in trainer.state.log_history if "loss" in log]
+
+
+def train_and_push(folder, stop=None):
+    """A StrategyTrainer with the Trainer's own pushes during training; `stop` ends it after that step."""
+    from hf_ftstrategies import StrategyTrainer
+    from tests.tiny import StopAt, arguments, rows, tiny_bert
+
+    settings = {"layer_decay": 0.9, "unfreezing": "gradual", "unfreeze_every": "2", "num_train_epochs": 2}
+    settings |= {"save_strategy": "steps", "save_steps": 3}
+    if stop is not None:
+        settings |= {"push_to_hub": True, "hub_model_id": "user/run", "hub_strategy": "checkpoint"}
+    args = arguments(folder, hub_always_push=True, **settings)
+    callbacks = [] if stop is None else [StopAt(stop)]
+    trainer = StrategyTrainer(tiny_bert(), args, train_dataset=rows(), callbacks=callbacks)
+    trainer.train()
+    return trainer
+
+
+def losses_and_weights(trainer):
+    losses = [(log["step"], log["loss"]) for log in trainer.state.log_history if "loss" in log]
+    return losses, {key: tensor.numpy() for key, tensor in trainer.model.state_dict().items()}
+
+
+def train_straight(folder):
+    return losses_and_weights(train_and_push(folder))
+
+
+def train_in_two_places(folder, stop):
+    """The same, stopped, its last checkpoint fetched from the Hub, and finished from that."""
+    from huggingface_hub import snapshot_download
+
+    from hf_ftstrategies import StrategyTrainer
+    from tests.tiny import rows, tiny_bert
+
+    first = train_and_push(folder / "first", stop)
+    args = dataclasses.replace(first.args, output_dir=str(folder / "second"), push_to_hub=False)
+    checkpoint = snapshot_download("user/run", allow_patterns="last-checkpoint/*") + "/last-checkpoint"
+    second = StrategyTrainer(tiny_bert(seed=1), args, train_dataset=rows())
+    second.train(resume_from_checkpoint=checkpoint)
+    return losses_and_weights(second)
+
+
+def train_and_survive(folder):
+    """The steps of a training that pushes."""
+    return train_and_push(folder, stop=99).state.global_step
