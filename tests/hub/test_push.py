@@ -128,7 +128,10 @@ def test_no_permission(run, folder, repo, token, message):
 PASSING = [
     ("whoami", 429, 1, [1]),
     ("create", 500, 2, [1, 2]),
+    ("create", 504, 1, [1]),
+    ("info", 502, 1, [1]),
     ("info", 503, 1, [1]),
+    ("preupload", 408, 1, [1]),
     ("validate_yaml", 503, 1, [1]),
     ("preupload", 429, 1, [1]),
     ("lfs_batch", 503, 2, [1, 2]),
