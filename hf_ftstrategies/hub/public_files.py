@@ -59,9 +59,9 @@ def public_files(folder: Path, cleaned: Path) -> tuple[dict[str, Path], dict[str
         facts[name] = without_paths(json.loads((folder / name).read_text(encoding="utf-8")))
         (cleaned / name).write_text(json.dumps(facts[name], indent=2) + "\n", encoding="utf-8")
     write_report(cleaned / "report.html", facts["results.json"], facts["plan.json"])
-    files = {path.relative_to(folder).as_posix(): path for kind in PUBLISHED for path in folder.glob(kind)}
+    found = [path for kind in PUBLISHED for path in folder.glob(kind) if not path.name.startswith((".", MANIFEST))]
+    files = {path.relative_to(folder).as_posix(): path for path in found}
     files |= {path.name: path for path in cleaned.iterdir()}
-    files.pop(MANIFEST)
     for name, path in files.items():
         _check(name, path)
     return dict(sorted(files.items())), facts["results.json"]

@@ -35,7 +35,7 @@ def check_permission(repo_id: str, token: str | None = None) -> str:
 
     Raises:
         ValueError: no token, one the Hub does not know or that may only read, somebody else's namespace, or a Hub
-            that does not answer.
+            that does not answer. What a fine-grained token may do shows only when it is used.
     """
     return attempt(lambda: _full_name(HfApi(token=token), repo_id), f"Cannot push to {repo_id!r}")
 
@@ -127,12 +127,14 @@ def _as_addition(marker: dict[str, str]) -> CommitOperationAdd:
 
 def _full_name(api: HfApi, repo_id: str) -> str:
     owner = api.whoami()
-    if owner.get("auth", {}).get("accessToken", {}).get("role") == "read":
+    role = owner.get("auth", {}).get("accessToken", {}).get("role")
+    if role == "read":
         raise ValueError(f"the token has the role read. Make one with the role write at {TOKENS_PAGE}.")
     namespace, _, name = repo_id.rpartition("/")
     namespace = namespace or owner["name"]
     roles = {owner["name"]: "admin"} | {org["name"]: org.get("roleInOrg") for org in owner.get("orgs", [])}
-    if roles.get(namespace, "read") == "read":
+    # a fine-grained token need not see the organisations that it may write to
+    if roles.get(namespace, "read") == "read" and role != "fineGrained":
         writable = ", ".join(known for known, role in roles.items() if role != "read")
         raise ValueError(f"the token is of {owner['name']}, who may not write to {namespace}, but to {writable}.")
     return f"{namespace}/{name}"
@@ -156,7 +158,11 @@ def _open(api: HfApi, repo_id: str, marker: dict[str, str], private: bool, force
 def _read_marker(api: HfApi, info: ModelInfo) -> Any:
     if MARKER not in [file.rfilename for file in info.siblings]:
         return None
-    return json.loads(Path(api.hf_hub_download(info.id, MARKER, revision=info.sha)).read_text(encoding="utf-8"))
+    text = Path(api.hf_hub_download(info.id, MARKER, revision=info.sha)).read_text(encoding="utf-8")
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return None
 
 
 def _commit(api: HfApi, info: ModelInfo, changes: list, message: str) -> CommitInfo:

@@ -26,6 +26,7 @@ def finished_run(folder, **settings):
         "classifier.py": "x = 1",
         "pictures/loss.png": b"\x89PNG",
         "notes.md": "my own",
+        ".hidden.json": "{}",
         "checkpoints/checkpoint-4/training_args.bin": b"pickle",
     }
     for name, content in files.items():

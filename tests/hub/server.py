@@ -24,7 +24,8 @@ class Account:
     orgs: dict[str, str] = field(default_factory=dict)
 
     def whoami(self):
-        orgs = [{"name": name, "type": "org", "roleInOrg": role} for name, role in self.orgs.items()]
+        seen = {} if self.role == "fineGrained" else self.orgs
+        orgs = [{"name": name, "type": "org", "roleInOrg": role} for name, role in seen.items()]
         auth = {"type": "access_token", "accessToken": {"displayName": "token", "role": self.role}}
         return {"type": "user", "name": self.name, "orgs": orgs, "auth": auth}
 
@@ -37,6 +38,7 @@ class Account:
 ACCOUNTS = {
     "hf_user": Account(orgs={"team": "write", "readers": "read"}),
     "hf_reader": Account(role="read"),
+    "hf_fine": Account(role="fineGrained", orgs={"team": "write"}),
     "hf_other": Account("other"),
 }
 

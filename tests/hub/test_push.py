@@ -124,6 +124,13 @@ def test_no_permission(run, folder, repo, token, message):
         run(push_folder, folder, repo, token=token)
 
 
+def test_what_a_fine_grained_token_may_do_shows_when_it_is_used(hub, run, folder):
+    assert run(check_permission, "readers/x", "hf_fine") == "readers/x"
+    assert run(push_folder, folder, "team/x", token="hf_fine").repo_url == f"{hub.url}/team/x"
+    with pytest.raises(ValueError, match="the token may not write there"):
+        run(push_folder, folder, "readers/x", token="hf_fine")
+
+
 # Route and fault; how often; the waits of this package and of the client.
 PASSING = [
     ("whoami", 429, 1, [1]),
@@ -203,14 +210,21 @@ def test_faults_that_stay_leave_the_result_and_a_later_push_succeeds(hub, run, f
     assert ("lfs_put" in hub.routes()) == (route != "commit" and route != "lfs_verify")  # it goes on where it was
 
 
+@pytest.mark.parametrize("route", ["metadata", "download"])
+def test_faults_while_looking_whose_the_repository_is(hub, run, folder, route):
+    first = run(push_folder, folder, REPO)
+    (folder / "config.json").write_text("{}")
+    hub.fail(route, 503, times=1000)
+    with pytest.raises(ValueError, match=r"was not pushed .*out of order"):
+        run(push_folder, folder, REPO)
+    hub.faults.clear()
+    hub.fail(route, "drop")
+    assert run(push_folder, folder, REPO).oid != first.oid
+
+
 def test_offline(run, folder):
     with pytest.raises(ValueError, match="offline mode is enabled"):
         run(client.push_offline, folder, REPO)
-
-
-def spoil(folder, name, content):
-    (folder / name).write_text(content)
-    return folder
 
 
 @pytest.mark.parametrize(
@@ -249,7 +263,7 @@ def test_command_line(hub, run, folder):
     status, printed = run(client.command, "push", folder / "none", "--repo", REPO)
     assert status == 2
     assert "no run of ours" in printed
-    run(client.call, "upload_file", path_or_fileobj=b"{}", path_in_repo="hf_ftstrategies.json", repo_id=REPO)
+    run(client.call, "upload_file", path_or_fileobj=b"{", path_in_repo="hf_ftstrategies.json", repo_id=REPO)
     status, printed = run(client.command, "push", folder, "--repo", REPO)
     assert (status, "--force" in printed) == (2, True)
     assert run(client.command, "push", folder, "--repo", REPO, "--force")[0] == 0
