@@ -37,7 +37,9 @@ def read_settings(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{str(folder)!r} holds a run that has not finished: repeat its command first.")
     for needed in ("*.safetensors", "config.json", "README.md", "results.json", "plan.json"):
         if not any(folder.glob(needed)):
-            raise ValueError(f"{str(folder)!r} holds a finished run, but no {needed} any more.")
+            raise ValueError(
+                f"{str(folder)!r} holds something finished, but no {needed}: give the output_dir of a recipe."
+            )
     return settings
 
 

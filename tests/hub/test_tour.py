@@ -15,7 +15,7 @@ TOUR = (ROOT / "docs" / "hub.md").read_text().replace("\\\n", " ")
 
 def test_the_tour():
     (words,) = [shlex.split(line) for line in re.findall(r"^python (recipes/.*)$", TOUR, re.MULTILINE)]
-    run, args = load_recipe(str(ROOT / words[0])).parse([*words[1:], "--use_cpu", "True"])
+    run, args, *_ = load_recipe(str(ROOT / words[0])).parse([*words[1:], "--use_cpu", "True"])
     _, destination = take_destination(args)
     assert (run.max_length, args.max_steps, destination.repo_id) == (64, 8, "user/bbc-news")
     (push,) = [shlex.split(line) for line in re.findall(r"^hf-ftstrategies (push .*)$", TOUR, re.MULTILINE)]
