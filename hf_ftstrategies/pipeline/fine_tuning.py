@@ -239,10 +239,11 @@ def load_pretrained(load, source: PretrainedSource, name: str):
 
 
 def _load_model(path: str, run: RunArguments, info: DatasetInfo):
+    """In float32, whatever the checkpoint is stored in: updates are lost in half precision (`bf16` trains mixed)."""
     task, settings = get_task(info.task), run.classifier_settings()
     if not settings:
-        return task.load_model(path, info)
-    model = EncoderClassifier.from_encoder(path, **settings, **task.model_settings(info))
+        return task.load_model(path, info).float()
+    model = EncoderClassifier.from_encoder(path, **settings, **task.model_settings(info)).float()
     model.encoder.requires_grad_(not run.feature_based)
     return model
 

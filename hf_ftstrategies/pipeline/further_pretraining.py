@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
 from transformers import AutoTokenizer, set_seed
 from transformers.trainer_callback import ProgressCallback
 
@@ -169,7 +170,8 @@ def prepare_further_pretraining(
     tokenizer = load_pretrained(AutoTokenizer.from_pretrained, source, run.model)
     texts = find_texts(names, run, options)
     set_seed(args.seed)  # fresh heads are drawn here
-    heads = load_pretrained(partial(load_pretraining_model, next_sentence=options.next_sentence), source, run.model)
+    load = partial(load_pretraining_model, next_sentence=options.next_sentence, dtype=torch.float32)
+    heads = load_pretrained(load, source, run.model)
     predict_masked_only(heads.model)
     if not heads.has_next_sentence:
         args.label_names = ["labels"]  # Trainer would wait for the other of a BERT, and evaluate nothing

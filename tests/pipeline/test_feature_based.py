@@ -30,8 +30,8 @@ def stages(monkeypatch):
     """Every stage that is prepared."""
     prepared, prepare = [], fine_tuning.prepare_fine_tuning
 
-    def and_keep(run, args):
-        prepared.append(prepare(run, args))
+    def and_keep(run, args, source):
+        prepared.append(prepare(run, args, source))
         return prepared[-1]
 
     monkeypatch.setattr("hf_ftstrategies.pipeline.recipe.prepare_fine_tuning", and_keep)
@@ -107,7 +107,7 @@ def test_results_and_plan_say_so(tmp_path):
 
 
 def test_a_plan_needs_no_features(tmp_path, rows_encoded):
-    run, args = recipe(tmp_path, **FEATURES).parse([])
+    run, args, _ = recipe(tmp_path, **FEATURES).parse([])
     stage = fine_tuning.prepare_fine_tuning(run, args)
     assert stage.trainer.plan().training["total_steps"] == 48
     assert rows_encoded == []
@@ -127,8 +127,8 @@ def test_resumed_to_equal_bits_from_the_cached_features(tmp_path, monkeypatch, r
     run, prepare = recipe(tmp_path, **FEATURES), fine_tuning.prepare_fine_tuning
     straight = run_recipe(run, ["--output_dir", str(tmp_path / "straight")])
 
-    def and_kill(run, args):
-        stage = prepare(run, args)
+    def and_kill(run, args, source):
+        stage = prepare(run, args, source)
         stage.trainer.add_callback(KillAt())
         return stage
 

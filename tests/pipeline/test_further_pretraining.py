@@ -17,7 +17,7 @@ from transformers import (
     TrainerCallback,
 )
 
-from hf_ftstrategies.pipeline.fine_tuning import load_splits
+from hf_ftstrategies.pipeline.fine_tuning import load_splits, prepare_fine_tuning
 from hf_ftstrategies.pipeline.further_pretraining import prepare_further_pretraining
 from hf_ftstrategies.pipeline.output import OutputFolder
 from hf_ftstrategies.pipeline.pretraining_arguments import PretrainingArguments
@@ -133,6 +133,15 @@ def test_an_encoder_without_next_sentences(tmp_path):
     assert "eval_nsp_loss" not in after
     with pytest.raises(ValueError, match="no next-sentence head"):
         prepared(tmp_path, next_sentence=True)
+
+
+def test_half_precision_checkpoints_are_trained_in_float32(tmp_path):
+    prepare(tmp_path)
+    BertForPreTraining.from_pretrained(tmp_path / "model").half().save_pretrained(tmp_path / "model")
+    assert next(BertForPreTraining.from_pretrained(tmp_path / "model").parameters()).dtype == torch.float16
+    run, args, _ = recipe(tmp_path).parse([])
+    for trainer in (prepared(tmp_path).trainer, prepare_fine_tuning(run, args).trainer):
+        assert {parameter.dtype for parameter in trainer.model.parameters()} == {torch.float32}
 
 
 def test_next_sentence_can_be_left_out_of_a_bert(tmp_path):

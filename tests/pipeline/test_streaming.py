@@ -99,8 +99,8 @@ def test_resumed_to_equal_bits(tmp_path, monkeypatch, step, settings):
     straight = run_recipe(streamed(tmp_path, output_dir=str(tmp_path / "straight"), **settings), [])
     prepare = fine_tuning.prepare_fine_tuning
 
-    def and_kill(run, args):
-        stage = prepare(run, args)
+    def and_kill(run, args, source):
+        stage = prepare(run, args, source)
         stage.trainer.add_callback(KillAt(step))
         return stage
 
