@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from rich.console import Console
 from transformers import Trainer, get_scheduler
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.trainer_utils import get_last_checkpoint, has_length
 
 from hf_ftstrategies.arguments import StrategyTrainingArguments
@@ -308,7 +309,7 @@ class StrategyTrainerMixin:
     def _needs_loss_weights(self) -> bool:
         """Whether losses must be weighted by us: causal language models and `compute_loss_func` do it themselves."""
         several = self.args.gradient_accumulation_steps * self.args.world_size * max(1, self.args.n_gpu) > 1
-        own = self.compute_loss_func is not None or getattr(self.model, "loss_type", None) == "ForCausalLM"
+        own = self.compute_loss_func is not None or _is_causal(self.model)
         return several and not own
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
@@ -404,6 +405,13 @@ def _all_strategies(knobs: StrategyTrainingArguments | None, given: list[Strateg
             "StrategyTrainingArguments or from strategies=[...], and once."
         )
     return strategies
+
+
+def _is_causal(model) -> bool:
+    """Whether it is a causal language model; the older ones (GPT-2) have no `loss_type`."""
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    named = type(base).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+    return named or getattr(base, "loss_type", None) == "ForCausalLM"
 
 
 def _count_labels(labels: torch.Tensor) -> torch.Tensor:
