@@ -425,6 +425,8 @@ def _check_labels(dataset, model) -> None:
     column = next((name for name in ("labels", "label") if name in names), None)
     if column is None or config is None or not has_length(dataset):
         return
+    if getattr(dataset, "format", {}).get("type") == "custom":  # a transform makes the labels when they are read
+        return
     if config.num_labels < 2 or config.problem_type == "regression":
         return
     labels = [row[column] for row in dataset] if isinstance(dataset, list) else dataset[column][:]
