@@ -38,7 +38,7 @@ def rows(count: int = 24, length: int = 8, seed: int = 0) -> list[dict]:
     return [{"input_ids": row, "labels": int(row[0]) % LABELS} for row in ids]
 
 
-def arguments(folder, **kwargs) -> StrategyTrainingArguments:
+def arguments(folder, cls=StrategyTrainingArguments, **kwargs):
     """Arguments for a short quiet run on the CPU."""
     defaults = {
         "output_dir": str(folder),
@@ -52,7 +52,7 @@ def arguments(folder, **kwargs) -> StrategyTrainingArguments:
         "disable_tqdm": True,
         "report_to": "none",
     }
-    return StrategyTrainingArguments(**{**defaults, **kwargs})
+    return cls(**{**defaults, **kwargs})
 
 
 def snapshot(model) -> dict[str, torch.Tensor]:
