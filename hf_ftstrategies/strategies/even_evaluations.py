@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from hf_ftstrategies.strategies.base import Strategy
 from hf_ftstrategies.suggest import check_type
 
@@ -46,7 +44,7 @@ class EvenEvaluations(Strategy):
 
     def is_due(self, step: int, total_steps: int) -> bool:
         """Whether an evaluation comes after `step` steps."""
-        return any(step == math.ceil(k * total_steps / self.count) for k in range(1, self.count + 1))
+        return step * self.count // total_steps > (step - 1) * self.count // total_steps
 
     def on_step_end(self, args, state, control, **kwargs):
         """Replace the decision that Trainer took from `eval_steps`."""

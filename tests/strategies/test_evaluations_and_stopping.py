@@ -32,6 +32,14 @@ def test_more_evaluations_than_steps_means_every_step():
     assert [EvenEvaluations(10).is_due(step, 4) for step in range(1, 5)] == [True] * 4
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 97, 10**15])  # the last would take for ever if each were looked at
+@pytest.mark.parametrize("total", [1, 2, 6, 97])
+def test_the_last_step_is_evaluated_and_no_more_than_asked(count, total):
+    due = [step for step in range(1, total + 1) if EvenEvaluations(count).is_due(step, total)]
+    assert due[-1] == total
+    assert len(due) == min(count, total)
+
+
 def stopping(folder, scores, resume=None, stop=None, patience=2):
     args = arguments(
         folder,
