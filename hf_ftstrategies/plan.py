@@ -117,8 +117,6 @@ def make_plan(
         reinitialised (`set[int]`): Depths.
     """
     total_steps = training["total_steps"]
-    if total_steps < 1:
-        raise ValueError(f"The training has {total_steps} steps: set num_train_epochs or max_steps above 0.")
     return Plan(
         model=model,
         training=training,

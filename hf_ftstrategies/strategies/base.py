@@ -23,10 +23,17 @@ class TrainingLength:
     Args:
         total_steps (`int`): Optimizer steps in all.
         steps_per_epoch (`int`): Optimizer steps of one pass over the training data.
+
+    Raises:
+        ValueError: no step at all.
     """
 
     total_steps: int
     steps_per_epoch: int
+
+    def __post_init__(self):
+        if self.total_steps < 1:
+            raise ValueError(f"The training has {self.total_steps} steps: set num_train_epochs or max_steps above 0.")
 
 
 class Strategy(TrainerCallback):
