@@ -11,6 +11,8 @@ from hf_ftstrategies.optim.schedules import check_schedule
 from hf_ftstrategies.strategies import make_strategies
 from hf_ftstrategies.suggest import check_type, did_you_mean
 
+_LARGEST = 1e9  # of steps, epochs and rates; more is a slip, and infinity
+
 
 def _knob(default, help: str):
     return field(default=default, metadata={"help": help})
@@ -126,6 +128,7 @@ class StrategyTrainingArguments(TrainingArguments):
 
     def __post_init__(self):
         self._check_types()
+        self._check_numbers()
         if self.lr_schedule == "none":  # how a command line takes a preset back
             self.lr_schedule = None
         if self.evaluations is not None:
@@ -144,6 +147,18 @@ class StrategyTrainingArguments(TrainingArguments):
                 continue
             types = get_args(hints[own.name]) or (hints[own.name],)
             check_type(own.name, getattr(self, own.name), *types)
+
+    def _check_numbers(self) -> None:
+        """What Trainer would meet much later, as a division by zero or a loss that is not a number."""
+        for name in ("learning_rate", "weight_decay", "warmup_steps", "num_train_epochs"):
+            value = getattr(self, name)
+            if not 0 <= value <= _LARGEST:  # nan too
+                raise ValueError(f"{name} is {value}: give a number from 0 to {_LARGEST:g}.")
+        for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: give at least 1.")
+        if self.max_steps > _LARGEST:
+            raise ValueError(f"max_steps is {self.max_steps}: give at most {_LARGEST:g}, or -1 for whole epochs.")
 
     def _evaluate_evenly(self) -> None:
         """Make Trainer evaluate and save by steps; `EvenEvaluations` then says at which."""
@@ -165,7 +180,7 @@ class StrategyTrainingArguments(TrainingArguments):
             return
         if self.bias_correction:
             raise ValueError("max_grad_norm_per_tensor belongs to BERTAdam: set bias_correction=False with it.")
-        if self.max_grad_norm_per_tensor <= 0:
+        if not self.max_grad_norm_per_tensor > 0:  # nan too
             raise ValueError(f"max_grad_norm_per_tensor is {self.max_grad_norm_per_tensor}: give a positive norm.")
         if self.max_grad_norm:
             raise ValueError(

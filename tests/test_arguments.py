@@ -215,6 +215,10 @@ BAD = [
     ({"evaluations": 10, "eval_strategy": "epoch"}, "give only one of them"),
     ({"early_stopping_patience": 0}, "early_stopping_patience is 0"),
     ({"max_grad_norm_per_tensor": 0.0, "bias_correction": False, "max_grad_norm": 0.0}, "give a positive norm"),
+    (
+        {"max_grad_norm_per_tensor": float("nan"), "bias_correction": False, "max_grad_norm": 0.0},
+        "give a positive norm",
+    ),
     ({"layer_decay": None}, "layer_decay is None: give a value of type float"),
     ({"layer_decay": "0.9"}, "layer_decay is '0.9': give a value of type float"),
     ({"unfreezing": None}, "unfreezing is None"),
@@ -223,6 +227,14 @@ BAD = [
     ({"reinit_layers": 1.5}, "reinit_layers is 1.5"),
     ({"reinit_layers": True}, "reinit_layers is True"),
     ({"bias_correction": "yes"}, "bias_correction is 'yes'"),
+    ({"head_learning_rate": float("inf")}, "head_learning_rate is inf"),
+    ({"lr_schedule": "slanted_triangular", "stlr_ratio": float("inf")}, "stlr_ratio is inf"),
+    ({"learning_rate": float("nan")}, "learning_rate is nan: give a number from 0 to 1e+09"),
+    ({"weight_decay": -0.1}, "weight_decay is -0.1"),
+    ({"num_train_epochs": 1e308}, "num_train_epochs is 1e+308"),
+    ({"max_steps": 10**12}, "give at most 1e+09, or -1 for whole epochs"),
+    ({"per_device_train_batch_size": 0}, "per_device_train_batch_size is 0: give at least 1"),
+    ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps is 0"),
 ]
 
 

@@ -45,8 +45,8 @@ def _check_slanted_triangular(total_steps: int, cut_fraction: float, ratio: floa
         raise ValueError(f"total_steps is {total_steps}: a schedule needs at least one step.")
     if not 0 < cut_fraction < 1:
         raise ValueError(f"stlr_cut_fraction is {cut_fraction}: give a fraction of training between 0 and 1.")
-    if not ratio >= 1:  # nan too
-        raise ValueError(f"stlr_ratio is {ratio}: peak rate / lowest rate is at least 1.")
+    if not 1 <= ratio < math.inf:  # nan too
+        raise ValueError(f"stlr_ratio is {ratio}: peak rate / lowest rate is a number from 1.")
 
 
 def bert_linear(step: int, total_steps: int, warmup_steps: int) -> float:

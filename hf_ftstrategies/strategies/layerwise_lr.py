@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hf_ftstrategies.modeling.layer_map import LayerMap
 from hf_ftstrategies.optim.groups import ParameterGroup
 from hf_ftstrategies.strategies.base import Strategy
@@ -66,7 +68,7 @@ class LayerwiseLearningRate(Strategy):
             raise ValueError(
                 f"layer_decay_style is {style!r}, known are {', '.join(STYLES)}.{did_you_mean(style, STYLES)}"
             )
-        if head_learning_rate is not None and not head_learning_rate > 0:  # nan too
+        if head_learning_rate is not None and not 0 < head_learning_rate < math.inf:  # nan too
             raise ValueError(f"head_learning_rate is {head_learning_rate}: give a positive rate.")
         self.decay = decay
         self.style = style
