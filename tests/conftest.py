@@ -1,10 +1,14 @@
 import gc
 
 import datasets
+import hypothesis
 import pytest
 import torch
 
 torch.set_num_threads(1)  # tiny models: more threads only wait for each other
+# The same examples on every machine, and none refused for being slow on a busy one.
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+hypothesis.settings.load_profile("repeatable")
 
 
 def pytest_collection_finish():
