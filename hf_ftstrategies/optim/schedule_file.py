@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
-import math
 from pathlib import Path
-
-import yaml
 
 from hf_ftstrategies.modeling.layer_map import LayerMap
 from hf_ftstrategies.optim.phases import EarlyStop, Phase, built_in_phases
+from hf_ftstrategies.optim.yaml_file import read_yaml
 from hf_ftstrategies.suggest import check_type, did_you_mean
-
-
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """`SafeLoader` that refuses a key given twice, of which YAML keeps the last without a word."""
-
-    def construct_mapping(self, node, deep=False):
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is there twice", node.start_mark)
-        return super().construct_mapping(node, deep)
 
 
 def read_schedule(path: str | Path) -> list[dict]:
@@ -33,10 +20,7 @@ def read_schedule(path: str | Path) -> list[dict]:
     Raises:
         ValueError: not readable, not YAML, or not of that form.
     """
-    try:
-        content = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"Unfreezing schedule {str(path)!r} cannot be read: {error}") from error
+    content = read_yaml(path, "Unfreezing schedule")
     phases = content.get("phases") if isinstance(content, dict) else None
     if not isinstance(phases, list) or not phases:
         raise ValueError(f"Unfreezing schedule {str(path)!r} needs a list `phases:` with at least one phase.")
@@ -77,8 +61,8 @@ def _check_until(until, where: str) -> None:
     for unit in ("epoch", "step"):
         value = until.get(unit, 1)
         check_type(f"{where}: until {unit}", value, *((int,) if unit == "step" else (int, float)))
-        if not 0 < value < math.inf:
-            raise ValueError(f"{where}: `until: {{{unit}: {value!r}}}` must be a number above 0.")
+        if not 0 < value <= 1e9:  # nan and infinity too
+            raise ValueError(f"{where}: `until: {{{unit}: {value!r}}}` must be a number above 0, at most 1e9.")
     if "epoch" in until and "step" in until:
         raise ValueError(f"{where}: `until` has both epoch and step: give one.")
     if "early_stop" in until:
