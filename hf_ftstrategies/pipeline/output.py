@@ -16,6 +16,7 @@ logger = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 CHECKPOINTS = "checkpoints"
 _NAME = re.compile(r"checkpoint-\d+")
+_UNREADABLE = (OSError, ValueError, RecursionError)  # what comes of a torn or strange JSON file
 
 
 class OutputFolder:
@@ -48,10 +49,17 @@ class OutputFolder:
     def _look(self) -> str:
         """The status as far as it can be seen; the owner says what is wrong, and its end ends all processes."""
         try:
-            content = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
-            return content["status"] if content["settings"] == self._settings else "running"
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError):
+            saved, status = self._read()
+        except (*_UNREADABLE, KeyError, TypeError):
             return "running"
+        return status if saved == self._settings else "running"
+
+    def _read(self) -> tuple[dict[str, Any], str]:
+        """Settings and status of the manifest."""
+        content = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
+        if not isinstance(content["settings"], dict) or content["status"] not in ("running", "finished"):
+            raise ValueError(f"its status is {content['status']!r}")
+        return content["settings"], content["status"]
 
     def _claim(self) -> str:
         manifest = self.path / MANIFEST
@@ -65,9 +73,8 @@ class OutputFolder:
             self._write("running")
             return "running"
         try:
-            content = json.loads(manifest.read_text(encoding="utf-8"))
-            saved, status = content["settings"], content["status"]
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
+            saved, status = self._read()
+        except (*_UNREADABLE, KeyError, TypeError) as error:
             raise ValueError(f"{str(manifest)!r} cannot be read ({error}): choose another output_dir.") from error
         differing = differences(saved, self._settings)
         if differing and status == "running" and not any(self.path.rglob("checkpoint-*")):
@@ -114,8 +121,14 @@ class OutputFolder:
         (self.path / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
     def read_json(self, name: str) -> Any:
-        """Read one back."""
-        return json.loads((self.path / name).read_text(encoding="utf-8"))
+        """Read one back; raises `ValueError` where it cannot be read."""
+        try:
+            return json.loads((self.path / name).read_text(encoding="utf-8"))
+        except _UNREADABLE as error:
+            raise ValueError(
+                f"{str(self.path / name)!r} cannot be read ({error}), though its run is finished: choose another "
+                "output_dir, or empty this one to run it again."
+            ) from error
 
 
 def newest_complete_checkpoint(folder: str | Path) -> str | None:
@@ -128,7 +141,7 @@ def newest_complete_checkpoint(folder: str | Path) -> str | None:
     for _, checkpoint in sorted(numbered, reverse=True):
         try:
             json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))  # the last file written
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError):
+        except _UNREADABLE:
             logger.warning("%s was not written to its end; an earlier checkpoint is used.", checkpoint)
             continue
         return str(checkpoint)

@@ -7,6 +7,8 @@ from hf_ftstrategies.pipeline.output import OutputFolder, newest_complete_checkp
 
 SETTINGS = {"layer_decay": 0.9, "rows": [1, 2]}
 
+OTHERS = ['{"settings": [], "status": "running"}', '{"settings": {}, "status": "done"}', "9" * 5000]
+
 
 def test_claimed_resumed_finished(tmp_path):
     folder = OutputFolder(tmp_path / "a" / "b", SETTINGS)
@@ -17,6 +19,15 @@ def test_claimed_resumed_finished(tmp_path):
     again = OutputFolder(tmp_path / "a" / "b", SETTINGS)
     assert again.is_finished
     assert again.read_json("results.json") == {"x": 1}
+
+
+@pytest.mark.parametrize("content", [None, "", "[" * 15_000])
+def test_a_finished_run_whose_results_are_gone(tmp_path, content):
+    OutputFolder(tmp_path, SETTINGS).finish()
+    if content is not None:
+        (tmp_path / "results.json").write_text(content)
+    with pytest.raises(ValueError, match=r"results\.json' cannot be read .*choose another output_dir"):
+        OutputFolder(tmp_path, SETTINGS).read_json("results.json")
 
 
 def test_another_run_is_not_touched(tmp_path):
@@ -40,7 +51,7 @@ def test_something_else_is_not_touched(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"settings": {}}', "\x00"])
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"settings": {}}', "\x00", "[" * 15_000, *OTHERS])
 def test_a_torn_manifest(tmp_path, content):
     (tmp_path / "manifest.json").write_text(content)
     with pytest.raises(ValueError, match="cannot be read"):
