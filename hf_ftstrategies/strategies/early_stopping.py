@@ -86,6 +86,9 @@ class EarlyStopping(Strategy):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Count on."""
+        check_type("best", state["best"], float, type(None))
+        check_type("waited", state["waited"], int)
+        check_type("stopped_at", state["stopped_at"], int, type(None))
         self._best, self._waited, self._stopped_at = state["best"], state["waited"], state["stopped_at"]
 
     def settings(self):

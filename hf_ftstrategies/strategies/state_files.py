@@ -44,14 +44,20 @@ def load_states(folder: str | Path, strategies: list[Strategy]) -> None:
     """Give each strategy the state that `save_states` wrote.
 
     Raises:
-        ValueError: a file is missing, torn, or of another format.
+        ValueError: a file is missing, torn, of another format, or without the state of a strategy.
     """
     content = read_json(folder)
     tensors = _read_tensors(folder, content["tensors"]) if content["tensors"] else {}
     for strategy in strategies:
         prefix = f"{strategy.name}/"
         own = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-        strategy.load_state_dict(content["states"][strategy.name] | own)
+        try:
+            strategy.load_state_dict(content["states"][strategy.name] | own)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{str(Path(folder, JSON_NAME))!r} holds no state that {strategy.name!r} can go on from ({error}): "
+                "resume from another checkpoint."
+            ) from error
 
 
 def read_json(folder: str | Path) -> dict[str, Any]:
@@ -63,7 +69,7 @@ def read_json(folder: str | Path) -> dict[str, Any]:
     path = Path(folder, JSON_NAME)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(
             f"The strategy state {str(path)!r} cannot be read ({error}): resume from another checkpoint."
         ) from error
@@ -73,6 +79,9 @@ def read_json(folder: str | Path) -> dict[str, Any]:
             f"{str(path)!r} has format {found!r}, this version of hf_ftstrategies reads format {FORMAT}: "
             "resume with the version that wrote it."
         )
+    for key, kind in (("fingerprint", dict), ("tensors", list), ("states", dict)):
+        if not isinstance(content.get(key), kind):
+            raise ValueError(f"{str(path)!r} has no {key!r}: resume from another checkpoint.")
     return content
 
 

@@ -145,6 +145,10 @@ class GradualUnfreezing(Strategy):
         self._phases = self.phases(TrainingLength(state.max_steps, steps_per_epoch))
         if state.global_step == 0:
             self._phase, self._best, self._waited, self._best_weights = 0, None, 0, {}
+        if not 0 <= self._phase < len(self._phases):
+            raise ValueError(
+                f"The checkpoint is in phase {self._phase + 1} of {len(self._phases)}: resume from another checkpoint."
+            )
         if self.frozen_in_eval_mode:
             self._hooks = [m.register_forward_pre_hook(_eval_if_frozen) for m in _parts(self.layer_map)]
         self._enter(self._phase_at(state.global_step))
@@ -240,6 +244,9 @@ class GradualUnfreezing(Strategy):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue in the same phase."""
+        check_type("phase", state["phase"], int)
+        check_type("best", state["best"], float, type(None))
+        check_type("waited", state["waited"], int)
         self._phase, self._best, self._waited = state["phase"], state["best"], state["waited"]
         prefix = "best_weights."
         self._best_weights = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}

@@ -62,3 +62,21 @@ def test_files_that_do_not_belong_together(tmp_path):
     (tmp_path / "strategies.json").write_text(json.dumps({**content, "format": 2}))
     with pytest.raises(ValueError, match="has format 2"):
         load_states(tmp_path, two({}, {}))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"states": {"a": {}}}, "no state that 'ab' can go on from"),
+        ({"states": {"a": 3, "ab": {}}}, "no state that 'a' can go on from"),
+        ({"states": []}, "has no 'states'"),
+        ({"tensors": None}, "has no 'tensors'"),
+        ({"fingerprint": "f"}, "has no 'fingerprint'"),
+    ],
+)
+def test_files_that_hold_something_else(tmp_path, change, message):
+    save_states(tmp_path, two({"n": 1}, {}), {})
+    content = json.loads((tmp_path / "strategies.json").read_text())
+    (tmp_path / "strategies.json").write_text(json.dumps({**content, **change}))
+    with pytest.raises(ValueError, match=f"{message}.*resume from another checkpoint"):
+        load_states(tmp_path, two({}, {}))
