@@ -114,9 +114,8 @@ def read_class_folders(path: Path, encoding: str = "utf-8", fallback_encoding: s
 
 def _read_file(path: Path, file_format: FileFormat, streaming: bool) -> Dataset | IterableDataset:
     import pyarrow
-    from datasets import Dataset, Features, IterableDataset, Value, load_dataset
+    from datasets import Dataset, Features, IterableDataset, Value
     from datasets.exceptions import DatasetsError
-    from pyarrow.parquet import read_metadata
 
     if path.suffix not in SUFFIXES:
         raise ValueError(
@@ -125,11 +124,7 @@ def _read_file(path: Path, file_format: FileFormat, streaming: bool) -> Dataset 
         )
     try:
         if path.suffix == ".parquet":
-            if read_metadata(path).num_rows == 0:
-                raise ValueError(f"{path} has no rows.")
-            if streaming:
-                return load_dataset("parquet", data_files=str(path), split="train", streaming=True)
-            return Dataset.from_parquet(str(path))
+            return _read_parquet(path, streaming)
         columns = tuple(_header(path, file_format) if path.suffix in DELIMITERS else _keys(path, file_format))
         features = Features({name: Value("string") for name in (*columns, PROBLEM)})
         # The file's size and time make a changed file a new entry of the cache.
@@ -146,6 +141,23 @@ def _read_file(path: Path, file_format: FileFormat, streaming: bool) -> Dataset 
         if isinstance(cause, UnicodeError):
             raise ValueError(_not_decoded(path, file_format.encoding)) from error
         raise ValueError(f"Cannot read {path}: {cause}") from error
+
+
+def _read_parquet(path: Path, streaming: bool) -> Dataset | IterableDataset:
+    from datasets import Dataset, load_dataset
+    from pyarrow.parquet import read_metadata
+
+    if read_metadata(path).num_rows == 0:
+        raise ValueError(f"{path} has no rows.")
+    try:
+        if streaming:
+            return load_dataset("parquet", data_files=str(path), split="train", streaming=True)
+        return Dataset.from_parquet(str(path))
+    except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError(
+            f"Cannot read {path}: what `datasets` wrote into it about its columns is damaged ({error!r}). Write the "
+            "file again, without the metadata 'huggingface'."
+        ) from error
 
 
 def _rows(
@@ -222,8 +234,9 @@ def _json_cells(path: Path, file_format: FileFormat, columns: tuple[str, ...]) -
             row = _json_object(line)
             if row is None:
                 yield "that are not a JSON object"
-            else:
-                yield {name: _as_text(row.get(name)) for name in columns}
+                continue
+            cells = {name: _as_text(row.get(name)) for name in columns}
+            yield "with half a character (\\ud800 to \\udfff)" if any(map(_is_torn, cells.values())) else cells
 
 
 def _keys(path: Path, file_format: FileFormat) -> list[str]:
@@ -240,13 +253,22 @@ def _keys(path: Path, file_format: FileFormat) -> list[str]:
 def _json_object(line: str) -> dict[str, Any] | None:
     try:
         row = json.loads(line)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # no JSON, a number of thousands of digits, brackets without end
         return None
     return row if isinstance(row, dict) else None
 
 
 def _as_text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _is_torn(text: str | None) -> bool:
+    """Whether one half of a surrogate pair stands alone, as where JSON was cut; no tokenizer takes such a text."""
+    try:
+        (text or "").encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _skip_mark(encoding: str) -> str:

@@ -56,6 +56,18 @@ FILES = [
         {},
         r"2 row\(s\) that are not a JSON object \(row 1, 2\)",
     ),
+    (
+        "a.jsonl",
+        '{"text": "a", "label": 0}\n' + "[" * 15_000 + "\n" + "9" * 5000,
+        {},
+        r"2 row\(s\) that are not a JSON object \(row 1, 2\)",
+    ),
+    (
+        "a.jsonl",
+        '{"text": "a\\ud83d", "label": 0}\n{"text": "\\ud83d\\ude00", "label": 1}\n',
+        {},
+        r"1 row\(s\) with half a character .*\(row 0\)",
+    ),
     ("a.jsonl", '{"text": null, "label": 0}\n{"text": "b", "label": 1}', {}, "without a text in column 'text'"),
     ("a.jsonl", '{"text": "a", "label": {"b": 1}}\n{"text": "b", "label": 1}', {}, "words in 1 rows"),
     ("a.jsonl", "no json", {}, "no line with a JSON object"),
