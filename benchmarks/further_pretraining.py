@@ -30,19 +30,19 @@ TASKS = {
     "imdb": (
         IMDB,
         ["--train_rows", "1000", "--validation_rows", "300", "--test_rows", "1000", "--num_train_epochs", "2",
-         "--max_length", "128"],
+         "--max_length", "128", "--truncation_head", "32"],
         ["--corpus_rows", "4000", "--pretraining_steps", "300", "--fine_tune_at", "100,200",
          "--pretraining_batch_size", "16"],
     ),
     "trec": (
         TREC,
-        ["--train_rows", "1000", "--validation_rows", "400", "--num_train_epochs", "4", "--max_length", "64"],
+        ["--train_rows", "1000", "--validation_rows", "400", "--num_train_epochs", "4", "--max_length", "64", "--truncation", "head"],
         ["--pretraining_steps", "300", "--pretraining_max_length", "64"],
     ),
     "thucnews": (
         THUCNEWS,
         ["--train_rows", "2000", "--validation_rows", "500", "--test_rows", "2000", "--num_train_epochs", "2",
-         "--max_length", "64"],
+         "--max_length", "64", "--truncation", "head"],
         ["--pretraining_steps", "300", "--pretraining_max_length", "64", "--corpus_language", "zh",
          "--next_sentence", "False"],
     ),
