@@ -36,7 +36,8 @@ TASKS = {
     ),
     "trec": (
         TREC,
-        ["--train_rows", "1000", "--validation_rows", "400", "--num_train_epochs", "4", "--max_length", "64", "--truncation", "head"],
+        ["--train_rows", "1000", "--validation_rows", "400", "--num_train_epochs", "4",
+         "--max_length", "64", "--truncation", "head"],
         ["--pretraining_steps", "300", "--pretraining_max_length", "64"],
     ),
     "thucnews": (

@@ -109,6 +109,7 @@ class FurtherPretraining:
         evaluated = [log for log in history if "eval_mlm_loss" in log]
         return {
             "corpus": [part.to_dict() for part in self.examples.parts],
+            "plan": self.options.describe(),
             "choice": self.options.further_pretraining,
             "transductive": self.options.transductive,
             "notes": self.notes(),

@@ -161,6 +161,7 @@ def _fine_tune(
     results = identity | {"time": seconds} | stage.facts() | scores
     if pretrained is not None:
         results["further_pretraining"] = pretrained
+        plan["further_pretraining"] = pretrained["plan"]
     if output.is_owner:
         stage.save_model(output.path)
         write_outputs(output, results, plan, stage.source)

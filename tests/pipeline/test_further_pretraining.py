@@ -53,6 +53,8 @@ def test_both_stages_leave_everything(tmp_path, capsys):
     assert facts["after"]["eval_perplexity"] == pytest.approx(math.exp(facts["after"]["eval_mlm_loss"]))
     assert "no MLM head (decoder tied to the embeddings), no next-sentence head: drawn anew" in facts["notes"][2]
     assert (out / "pictures" / "further_pretraining.png").exists()
+    plan = json.loads((out / "plan.json").read_text())
+    assert plan["further_pretraining"].startswith("further pre-training first: 10 steps of 8 examples of 32 tokens")
     assert not (out / "pretraining" / "checkpoints").exists()
     page, card = (out / "report.html").read_text(), (out / "README.md").read_text()
     assert "Further pre-training" in page
