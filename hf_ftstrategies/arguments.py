@@ -11,7 +11,16 @@ from hf_ftstrategies.optim.schedules import check_schedule
 from hf_ftstrategies.strategies import make_strategies
 from hf_ftstrategies.suggest import check_type, did_you_mean
 
-_LARGEST = 1e9  # of steps, epochs and rates; more is a slip, and infinity
+_LARGEST = 1e9  # of steps, epochs and rates; more is a slip
+_RANGES = {
+    **dict.fromkeys(("learning_rate", "weight_decay", "warmup_steps", "num_train_epochs"), (0, _LARGEST)),
+    **dict.fromkeys(("per_device_train_batch_size", "per_device_eval_batch_size"), (1, _LARGEST)),
+    **dict.fromkeys(("gradient_accumulation_steps", "eval_accumulation_steps"), (1, _LARGEST)),
+    **dict.fromkeys(("seed", "data_seed"), (0, 2**32 - 1)),
+    "max_steps": (-1, _LARGEST),
+    "neftune_noise_alpha": (0, _LARGEST),
+    "label_smoothing_factor": (0, 1),
+}
 
 
 def _knob(default, help: str):
@@ -150,15 +159,10 @@ class StrategyTrainingArguments(TrainingArguments):
 
     def _check_numbers(self) -> None:
         """What Trainer would meet much later, as a division by zero or a loss that is not a number."""
-        for name in ("learning_rate", "weight_decay", "warmup_steps", "num_train_epochs"):
+        for name, (lowest, highest) in _RANGES.items():
             value = getattr(self, name)
-            if not 0 <= value <= _LARGEST:  # nan too
-                raise ValueError(f"{name} is {value}: give a number from 0 to {_LARGEST:g}.")
-        for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: give at least 1.")
-        if self.max_steps > _LARGEST:
-            raise ValueError(f"max_steps is {self.max_steps}: give at most {_LARGEST:g}, or -1 for whole epochs.")
+            if value is not None and not lowest <= value <= highest:  # nan too
+                raise ValueError(f"{name} is {value}: give a number from {lowest:g} to {highest:g}.")
 
     def _evaluate_evenly(self) -> None:
         """Make Trainer evaluate and save by steps; `EvenEvaluations` then says at which."""

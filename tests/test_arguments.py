@@ -232,9 +232,13 @@ BAD = [
     ({"learning_rate": float("nan")}, "learning_rate is nan: give a number from 0 to 1e+09"),
     ({"weight_decay": -0.1}, "weight_decay is -0.1"),
     ({"num_train_epochs": 1e308}, "num_train_epochs is 1e+308"),
-    ({"max_steps": 10**12}, "give at most 1e+09, or -1 for whole epochs"),
-    ({"per_device_train_batch_size": 0}, "per_device_train_batch_size is 0: give at least 1"),
+    ({"max_steps": 10**12}, "max_steps is 1000000000000: give a number from -1 to 1e+09"),
+    ({"per_device_train_batch_size": 0}, "per_device_train_batch_size is 0: give a number from 1"),
     ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps is 0"),
+    ({"eval_accumulation_steps": 0}, "eval_accumulation_steps is 0"),
+    ({"seed": -1}, "seed is -1: give a number from 0"),
+    ({"label_smoothing_factor": 7}, "label_smoothing_factor is 7: give a number from 0 to 1"),
+    ({"neftune_noise_alpha": float("nan")}, "neftune_noise_alpha is nan"),
 ]
 
 
