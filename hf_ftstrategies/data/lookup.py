@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     Splits = dict[str, Dataset] | dict[str, IterableDataset]
 
 DATA_ROOT_VARIABLE = "HF_FTSTRATEGIES_DATA"
+_HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 PACKAGED = {"bbc_news": read_bbc_news}
 
 
@@ -58,7 +60,7 @@ def _find(
         if not Path(root).is_dir():
             raise ValueError(f"The data root {str(root)!r} (data_root or ${DATA_ROOT_VARIABLE}) is no folder.")
         folder = Path(root) / name
-        if folder.is_dir():
+        if folder.is_dir() and ".." not in Path(name).parts:  # a name does not lead out of the root
             return read_local(folder, file_format, streaming), str(folder)
     if name in PACKAGED:
         rows = PACKAGED[name]()
@@ -69,7 +71,7 @@ def _find(
     path = Path(name).expanduser()
     if path.exists():
         return read_local(path, file_format, streaming), str(path)
-    if name.count("/") == 1 and path.suffix not in SUFFIXES:
+    if _HUB_ID.fullmatch(name) and path.suffix not in SUFFIXES:
         return _load_from_hub(name, config_name, None, streaming), f"{name} on the Hub"
     raise ValueError(
         f"Unknown data set {name!r}: no registered name, no file or folder, no Hub id such as 'user/name'."
