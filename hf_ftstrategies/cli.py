@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from hf_ftstrategies.pipeline.errors import as_value_errors, print_error
 from hf_ftstrategies.suggest import did_you_mean
 
 app = typer.Typer(help="Fine-tuning strategies for pretrained encoders.", no_args_is_help=True, add_completion=False)
@@ -29,9 +30,11 @@ def plan(
         typer.Option(help="Write the recipe's unfreezing (gradual, if it has none) as a YAML schedule to edit."),
     ] = None,
 ) -> None:
-    """Show what a recipe will do to which part of the model: options of the recipe may follow."""
-    with _one_line_errors():
-        _plan(recipe, context.args, picture, json, write_schedule)
+    """Show what a recipe will do to which part of the model: options of the recipe may follow, --debug the last."""
+    options = context.args
+    debug = options[-1:] == ["--debug"]
+    with _one_line_errors(debug):
+        _plan(recipe, options[:-1] if debug else options, picture, json, write_schedule)
 
 
 @app.command()
@@ -83,12 +86,15 @@ def push(
 
 
 @contextmanager
-def _one_line_errors() -> Iterator[None]:
-    """What a user can get wrong is one line and status 2, no traceback."""
+def _one_line_errors(debug: bool = False) -> Iterator[None]:
+    """What a user can get wrong is one line and status 2, no traceback unless asked for."""
     try:
-        yield
+        with as_value_errors():
+            yield
     except ValueError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {str(error).replace('[', chr(92) + '[')}", soft_wrap=True)
+        if debug:
+            raise
+        print_error(error)
         raise typer.Exit(2) from error
 
 
@@ -115,7 +121,8 @@ def _plan(path: str, options: list[str], picture: Path | None, json: Path | None
     if write_schedule is not None:
         mode = args.unfreezing if args.unfreezing in MODES else "gradual"
         write(mode, trainer.layer_map, write_schedule)
-        Console().print(f"{mode!r} written to {write_schedule}; use it with --unfreezing {write_schedule}")
+        said = f"{mode!r} written to {write_schedule}; use it with --unfreezing {write_schedule}"
+        Console().print(said, markup=False)
 
 
 def load_recipe(path: str):
@@ -125,13 +132,18 @@ def load_recipe(path: str):
         path (`str`): Of the script; it is executed, but not as `__main__`.
 
     Raises:
-        ValueError: no such file, or no `RECIPE` in it.
+        ValueError: no such file, one that is no Python or fails, or no `RECIPE` in it.
     """
+    from hf_ftstrategies.pipeline.recipe import Recipe
+
     file = Path(path)
     if not file.is_file():
         neighbours = [str(p) for p in file.parent.glob("*.py")] if file.parent.is_dir() else []
         raise ValueError(f"There is no recipe {path!r}.{did_you_mean(path, neighbours)}")
-    content = runpy.run_path(path)
-    if "RECIPE" not in content:
+    try:
+        recipe = runpy.run_path(path).get("RECIPE")
+    except Exception as error:  # whatever the script raises
+        raise ValueError(f"{path!r} cannot be run as a recipe: {type(error).__name__}: {error}.") from error
+    if not isinstance(recipe, Recipe):
         raise ValueError(f"{path!r} defines no RECIPE: it is not a recipe.")
-    return content["RECIPE"]
+    return recipe

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
+import re
 import shlex
 import shutil
 import sys
@@ -21,6 +23,7 @@ from hf_ftstrategies.evaluation.report import draw, format_summary, write_report
 from hf_ftstrategies.hub.card import write_card
 from hf_ftstrategies.modeling.packaged import PretrainedSource, find_pretrained
 from hf_ftstrategies.pipeline.arguments import RunArguments
+from hf_ftstrategies.pipeline.errors import as_value_errors, hide_secrets, print_error
 from hf_ftstrategies.pipeline.fine_tuning import prepare_fine_tuning
 from hf_ftstrategies.pipeline.further_pretraining import further_pretrain
 from hf_ftstrategies.pipeline.output import MANIFEST, OutputFolder
@@ -44,7 +47,7 @@ class Recipe:
             `PretrainingArguments`.
 
     Raises:
-        ValueError: a preset names no field.
+        ValueError: a preset names no field, or the name could not be a folder.
     """
 
     name: str
@@ -52,6 +55,8 @@ class Recipe:
     presets: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
+        if not re.fullmatch(r"\w[\w.-]*", self.name):
+            raise ValueError(f"The recipe's name {self.name!r} is also a folder: give letters, digits, ., _ and -.")
         known = [f.name for cls in _OPTIONS for f in dataclasses.fields(cls)]
         for preset in self.presets:
             if preset not in known:
@@ -65,9 +70,13 @@ class Recipe:
         """
         parser = self._parser()
         parser.set_defaults(**{"output_dir": f"outputs/{self.name}", **self.presets})
-        run, args, pretraining, rest = parser.parse_args_into_dataclasses(
-            list(argv), look_for_args_file=False, return_remaining_strings=True
-        )
+        try:
+            run, args, pretraining, rest = parser.parse_args_into_dataclasses(
+                list(argv), look_for_args_file=False, return_remaining_strings=True
+            )
+        except (ImportError, OSError, OverflowError, TypeError, UnicodeError, json.JSONDecodeError) as error:
+            given = ", ".join(word.split("=")[0] for word in argv if word.startswith("--")) or "the presets"
+            raise ValueError(f"A value of {given} cannot be used: {error}. --help tells what each takes.") from error
         if rest:
             known = [option for action in parser._actions for option in action.option_strings]
             raise ValueError(f"Unknown option {rest[0]!r}.{did_you_mean(rest[0], known)} --help lists all.")
@@ -84,7 +93,14 @@ class Recipe:
         return {"recipe": self.name, **chosen}
 
     def _parser(self) -> HfArgumentParser:
-        return HfArgumentParser(_OPTIONS, description=self.title, allow_abbrev=False)
+        return _Parser(_OPTIONS, description=self.title, allow_abbrev=False)
+
+
+class _Parser(HfArgumentParser):
+    """Says what is wrong in one line, without two pages of usage."""
+
+    def error(self, message: str):
+        raise ValueError(f"{message[0].upper()}{message[1:]}. --help lists all options.")
 
 
 def main(recipe: Recipe, argv: Sequence[str] | None = None) -> dict[str, Any]:
@@ -103,10 +119,10 @@ def main(recipe: Recipe, argv: Sequence[str] | None = None) -> dict[str, Any]:
     debug = argv[-1:] == ["--debug"]  # last and without a value: Transformers has an option of that name
     try:
         return run_recipe(recipe, argv[:-1] if debug else argv)
-    except ValueError as error:
+    except (ValueError, ImportError) as error:  # ImportError: an option asks for a package that is not installed
         if debug:
             raise
-        Console(stderr=True).print(f"[bold red]error:[/] {_escape(error)}", highlight=False, soft_wrap=True)
+        print_error(error)
         raise SystemExit(2) from error
 
 
@@ -120,19 +136,19 @@ def run_recipe(recipe: Recipe, argv: Sequence[str]) -> dict[str, Any]:
     output = OutputFolder(args.output_dir, settings, owner=args.process_index == 0)
     console = Console(quiet=not output.is_owner)
     if output.is_finished:
-        console.print(f"{output.path} holds this run, finished; nothing to do.")
+        console.print(f"{output.path} holds this run, finished; nothing to do.", markup=False)
         results = output.read_json("results.json")
     else:
         if destination is not None and output.is_owner:
             destination.claim(settings, output.path)
-        command = shlex.join(["accelerate", "launch", f"recipes/{recipe.name}.py", *without_token(argv)])
-        identity = {"recipe": recipe.name, "title": recipe.title, "command": command}
+        command = ["accelerate", "launch", f"recipes/{recipe.name}.py", *hide_secrets(without_token(argv))]
+        identity = {"recipe": recipe.name, "title": recipe.title, "command": shlex.join(command)}
         if pretraining.is_on:
             results = _pretrain_and_fine_tune(identity, run, args, pretraining, output, begin)
         else:
             results = _fine_tune(identity, run, args, output, begin)
     console.print(format_summary(results))
-    console.print(f"Report: {output.path / 'report.html'}", soft_wrap=True)
+    console.print(f"Report: {output.path / 'report.html'}", soft_wrap=True, markup=False)
     if destination is not None and output.is_owner:
         destination.push(output.path, console)
     return results
@@ -150,8 +166,9 @@ def _fine_tune(
     """The stage that every run has, into a folder of its own or the run's."""
     if output.is_finished:
         return output.read_json("results.json")
-    stage = prepare_fine_tuning(run, dataclasses.replace(args, output_dir=str(output.checkpoints)), source)
-    plan = stage.trainer.plan().to_dict()
+    with as_value_errors():
+        stage = prepare_fine_tuning(run, dataclasses.replace(args, output_dir=str(output.checkpoints)), source)
+        plan = stage.trainer.plan().to_dict()
     plan["model"]["name"] = stage.source.hub_id
     train_seconds = stage.train()
     evaluated = time.perf_counter()
@@ -179,7 +196,8 @@ def _pretrain_and_fine_tune(
     """Both stages; fine-tuning from every starting point that was asked for, the best on validation kept."""
     folder = output.part("pretraining")
     if not folder.is_finished:  # what is wrong with the second stage must not wait for the end of the first
-        prepare_fine_tuning(run, dataclasses.replace(args, output_dir=str(output.checkpoints)))
+        with as_value_errors():
+            prepare_fine_tuning(run, dataclasses.replace(args, output_dir=str(output.checkpoints)))
     pretrained = further_pretrain(run, args, options, folder)
     original, steps = find_pretrained(run.model), options.starting_points
     results, parts = {}, {}
@@ -245,10 +263,6 @@ def take_option(argv: Sequence[str], option: str, choices: Sequence[str] | None,
         argv[at : at + 2] = []
     if choices is not None and value not in choices:
         known = f"known are {', '.join(choices)}.{did_you_mean(value, choices)}"
-        Console(stderr=True).print(f"[bold red]error:[/] {option} is {value!r}, {known}", soft_wrap=True)
+        print_error(f"{option} is {value!r}, {known}")
         raise SystemExit(2)
     return value, argv
-
-
-def _escape(error: Exception) -> str:
-    return str(error).replace("[", "\\[")
