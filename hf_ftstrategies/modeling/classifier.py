@@ -229,11 +229,12 @@ class EncoderClassifier(PreTrainedModel):
         return nn.Sequential(nn.Linear(size, hidden), nn.ReLU(), dropout, nn.Linear(hidden, self.config.num_labels))
 
     @classmethod
-    def from_encoder(cls, name_or_path: str, **settings: Any) -> "EncoderClassifier":
+    def from_encoder(cls, name_or_path: str, trust_remote_code: bool = False, **settings: Any) -> "EncoderClassifier":
         """Start from a pre-trained encoder, with a new head.
 
         Args:
             name_or_path (`str`): Hub id or folder of any model that `AutoModel` loads; its own head is left out.
+            trust_remote_code (`bool`, *optional*, defaults to `False`): Run code that comes with the encoder.
             **settings: Of [`EncoderClassifierConfig`], such as `layers`, `num_labels` or `id2label`.
 
         Returns:
@@ -251,9 +252,11 @@ class EncoderClassifier(PreTrainedModel):
         for name in settings:
             if name not in known:
                 raise ValueError(f"EncoderClassifier has no setting {name!r}.{_did_you_mean(name, known)}")
-        encoder_config = AutoConfig.from_pretrained(name_or_path)
+        encoder_config = AutoConfig.from_pretrained(name_or_path, trust_remote_code=trust_remote_code)
         config = EncoderClassifierConfig(text_config=encoder_config, name_or_path=name_or_path, **settings)
-        encoder = AutoModel.from_pretrained(name_or_path, config=config.text_config)
+        encoder = AutoModel.from_pretrained(
+            name_or_path, config=config.text_config, trust_remote_code=trust_remote_code
+        )
         config.text_config.name_or_path = ""  # would be saved with the model, also where it is a local folder
         return cls(config, encoder).to(encoder.dtype).eval()
 

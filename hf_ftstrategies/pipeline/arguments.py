@@ -41,6 +41,7 @@ class RunArguments:
             `max_length` is that of a chunk.
         split_scheme (`str`, *optional*, defaults to `"standard"`): `"zhang"` halves the development set into
             validation and test and draws 1,000 training rows (`train_rows=1000`) as Zhang et al. 2021 do.
+        trust_remote_code (`bool`, *optional*, defaults to `False`): Run code that the model brings with it.
         global_batch_size (`int`, *optional*): Examples per optimizer step over all processes;
             `per_device_train_batch_size` is then what fits at most, and accumulation makes up the rest.
     """
@@ -81,6 +82,8 @@ class RunArguments:
         None, "Examples per optimizer step over all processes; accumulation makes up for small devices."
     )
 
+    trust_remote_code: bool = _option(False, "Run code that the model brings with it; read it before.")
+
     def __post_init__(self):
         if not self.dataset:
             raise ValueError("No data set is given: --dataset takes a registered name, a file, a folder or a Hub id.")
@@ -88,6 +91,8 @@ class RunArguments:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}: give a number of rows above 0, or leave it out for all.")
+        if not 0 <= self.split_seed < 2**32:
+            raise ValueError(f"split_seed is {self.split_seed}: give a number from 0 to 2**32 - 1.")
         if self.split_scheme not in ("standard", "zhang"):
             raise ValueError(f"split_scheme is {self.split_scheme!r}, known are standard and zhang.")
         if self.streaming and self.split_scheme == "zhang":

@@ -24,6 +24,7 @@ from hf_ftstrategies.data.tasks import get_task
 from hf_ftstrategies.evaluation.scores import compute_metrics_for, per_class_scores
 from hf_ftstrategies.modeling.classifier import EncoderClassifier
 from hf_ftstrategies.modeling.features import collate_features, compute_features
+from hf_ftstrategies.modeling.loading import check_fit, explain_load_error
 from hf_ftstrategies.modeling.packaged import PretrainedSource, find_pretrained
 from hf_ftstrategies.pipeline.arguments import RunArguments, divide_batch
 from hf_ftstrategies.pipeline.machine import hardware, peak_memory_mib, versions
@@ -211,10 +212,12 @@ def prepare_fine_tuning(
     run.check(args)
     source = source or find_pretrained(run.model)
     splits, info, notes = load_splits(run, shuffle_seed=args.seed if args.data_seed is None else args.data_seed)
-    tokenizer = load_pretrained(AutoTokenizer.from_pretrained, source, run.model)
+    trusted = {"trust_remote_code": run.trust_remote_code}  # None would ask on a terminal
+    tokenizer = load_pretrained(partial(AutoTokenizer.from_pretrained, **trusted), source, run.model)
     splits = {name: tokenise(rows, name, tokenizer, info, run) for name, rows in splits.items()}
     set_seed(args.seed)  # the new head is drawn here
     model = load_pretrained(lambda path: _load_model(path, run, info), source, run.model)
+    check_fit(model, tokenizer, run.max_length)
     args = _for_task(args, run, info)
     trainer = StrategyTrainer(
         model,
@@ -234,16 +237,17 @@ def load_pretrained(load, source: PretrainedSource, name: str):
     """Call `load` on the path of a source; where nothing can be loaded from it, say so in one line."""
     try:
         return load(source.path)
-    except OSError as error:
-        raise ValueError(f"The model {name!r} cannot be loaded: {str(error).splitlines()[0]}") from error
+    except Exception as error:  # of any kind, from torch, safetensors, tokenizers or code of the model's own
+        raise ValueError(f"The model {name!r} cannot be loaded: {explain_load_error(error)}") from error
 
 
 def _load_model(path: str, run: RunArguments, info: DatasetInfo):
     """In float32, whatever the checkpoint is stored in: updates are lost in half precision (`bf16` trains mixed)."""
     task, settings = get_task(info.task), run.classifier_settings()
     if not settings:
-        return task.load_model(path, info).float()
-    model = EncoderClassifier.from_encoder(path, **settings, **task.model_settings(info)).float()
+        return task.load_model(path, info, trust_remote_code=run.trust_remote_code).float()
+    settings |= {"trust_remote_code": run.trust_remote_code, **task.model_settings(info)}
+    model = EncoderClassifier.from_encoder(path, **settings).float()
     model.encoder.requires_grad_(not run.feature_based)
     return model
 

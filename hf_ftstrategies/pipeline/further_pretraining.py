@@ -168,7 +168,7 @@ def prepare_further_pretraining(
     names = corpus_names(options.further_pretraining, run.dataset)
     args = _arguments(args, options, folder)
     source = find_pretrained(run.model)
-    tokenizer = load_pretrained(AutoTokenizer.from_pretrained, source, run.model)
+    tokenizer = load_pretrained(partial(AutoTokenizer.from_pretrained, trust_remote_code=False), source, run.model)
     texts = find_texts(names, run, options)
     set_seed(args.seed)  # fresh heads are drawn here
     load = partial(load_pretraining_model, next_sentence=options.next_sentence, dtype=torch.float32)
