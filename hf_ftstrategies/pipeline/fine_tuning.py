@@ -28,7 +28,7 @@ from hf_ftstrategies.modeling.loading import check_fit, explain_load_error
 from hf_ftstrategies.modeling.packaged import PretrainedSource, find_pretrained
 from hf_ftstrategies.pipeline.arguments import RunArguments, divide_batch
 from hf_ftstrategies.pipeline.machine import hardware, peak_memory_mib, versions
-from hf_ftstrategies.pipeline.output import newest_complete_checkpoint
+from hf_ftstrategies.pipeline.output import checkpoint_to_resume
 from hf_ftstrategies.pipeline.progress import StageProgress, hush_transformers
 from hf_ftstrategies.strategies import SelfEnsemble
 from hf_ftstrategies.strategies.state_files import JSON_NAME, read_json
@@ -70,7 +70,7 @@ class FineTuning:
         begin = time.perf_counter()
         if self.run.feature_based:
             self._use_features()
-        checkpoint = newest_complete_checkpoint(self.args.output_dir)
+        checkpoint = checkpoint_to_resume(self.args)
         if not self.args.disable_tqdm:
             self.trainer.remove_callback(ProgressCallback)
             self.trainer.add_callback(StageProgress("fine-tuning", self.trainer.plan()))

@@ -23,7 +23,7 @@ from hf_ftstrategies.modeling.packaged import PretrainedSource, find_pretrained
 from hf_ftstrategies.modeling.pretraining import load_pretraining_model
 from hf_ftstrategies.pipeline.arguments import RunArguments, divide_batch
 from hf_ftstrategies.pipeline.fine_tuning import load_pretrained
-from hf_ftstrategies.pipeline.output import OutputFolder, newest_complete_checkpoint
+from hf_ftstrategies.pipeline.output import OutputFolder, checkpoint_to_resume
 from hf_ftstrategies.pipeline.pretraining_arguments import PretrainingArguments
 from hf_ftstrategies.pipeline.pretraining_examples import (
     Examples,
@@ -70,7 +70,7 @@ class FurtherPretraining:
     def train(self) -> float:
         """Train, or go on from the last checkpoint. Returns the seconds it took."""
         begin = time.perf_counter()
-        checkpoint = newest_complete_checkpoint(self.trainer.args.output_dir)
+        checkpoint = checkpoint_to_resume(self.trainer.args)
         if not self.trainer.args.disable_tqdm:
             self.trainer.remove_callback(ProgressCallback)
             self.trainer.add_callback(StageProgress("further pre-training", self.trainer.plan()))

@@ -8,6 +8,10 @@ import os
 import re
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
+
+from safetensors import safe_open
+from transformers import TrainingArguments
 
 from hf_ftstrategies.plan import differences
 
@@ -40,8 +44,9 @@ class OutputFolder:
             return
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ValueError(f"output_dir {str(path)!r} cannot be made: {error.strerror}.") from error
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+            reason = getattr(error, "strerror", None) or error
+            raise ValueError(f"output_dir {str(path)!r} cannot be made: {reason}.") from error
         if not os.access(self.path, os.W_OK):
             raise ValueError(f"output_dir {str(path)!r} cannot be written: no permission.")
         self._status = self._claim()
@@ -131,6 +136,19 @@ class OutputFolder:
             ) from error
 
 
+def checkpoint_to_resume(args: TrainingArguments) -> str | None:
+    """The newest whole checkpoint of a training; where none of several is whole they are set aside.
+
+    Args:
+        args (`TrainingArguments`): Of the training; every process finds the same.
+    """
+    with args.main_process_first():
+        checkpoint = newest_complete_checkpoint(args.output_dir)
+        if checkpoint is None and args.process_index == 0:
+            set_torn_aside(args.output_dir)
+    return checkpoint
+
+
 def newest_complete_checkpoint(folder: str | Path) -> str | None:
     """The newest checkpoint that was written to its end; a torn one (a kill while saving) is passed over.
 
@@ -139,10 +157,34 @@ def newest_complete_checkpoint(folder: str | Path) -> str | None:
     """
     numbered = [(int(p.name.split("-")[1]), p) for p in Path(folder).glob("checkpoint-*") if _NAME.fullmatch(p.name)]
     for _, checkpoint in sorted(numbered, reverse=True):
-        try:
-            json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))  # the last file written
-        except _UNREADABLE:
+        if not _is_whole(checkpoint):
             logger.warning("%s was not written to its end; an earlier checkpoint is used.", checkpoint)
             continue
         return str(checkpoint)
     return None
+
+
+def set_torn_aside(folder: str | Path) -> None:
+    """Rename all checkpoints to `torn-...`, so that a training of which none is whole can begin anew.
+
+    Args:
+        folder (`str` or `Path`): In which `newest_complete_checkpoint` found none.
+    """
+    for checkpoint in sorted(Path(folder).glob("checkpoint-*")):
+        aside = checkpoint.with_name(f"torn-{checkpoint.name}")
+        while aside.exists():
+            aside = aside.with_name(f"torn-{aside.name}")
+        checkpoint.rename(aside)
+        logger.warning("The training begins anew; what there is of %s is now %s.", checkpoint.name, aside)
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    """Whether all files of a checkpoint have their end: that of a zip (`*.pt`) is a list of what is in it."""
+    try:
+        json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))  # the last file written
+        for weights in checkpoint.glob("*.safetensors"):
+            with safe_open(weights, "pt"):  # compares the size with the header
+                pass
+    except Exception:  # safetensors raises its own class, not exported as public
+        return False
+    return all(map(is_zipfile, [*checkpoint.glob("*.pt"), *checkpoint.glob("*.pth")]))

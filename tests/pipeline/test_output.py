@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from hf_ftstrategies.pipeline.output import OutputFolder, newest_complete_checkpoint
+from hf_ftstrategies.pipeline.output import OutputFolder, newest_complete_checkpoint, set_torn_aside
 
 SETTINGS = {"layer_decay": 0.9, "rows": [1, 2]}
 
@@ -87,3 +87,15 @@ def test_settings_are_compared_as_json(tmp_path):
     OutputFolder(tmp_path, {"pair": (1, 2)})
     assert json.loads((tmp_path / "manifest.json").read_text())["settings"] == {"pair": [1, 2]}
     OutputFolder(tmp_path, {"pair": [1, 2]})
+
+
+def test_torn_checkpoints_are_set_aside_and_kept(tmp_path):
+    for attempt in range(2):
+        (tmp_path / "checkpoint-1").mkdir()
+        (tmp_path / "checkpoint-1" / "part").write_text(str(attempt))
+        set_torn_aside(tmp_path)
+    assert {path.parent.name: path.read_text() for path in tmp_path.glob("*/part")} == {
+        "torn-checkpoint-1": "0",
+        "torn-torn-checkpoint-1": "1",
+    }
+    set_torn_aside(tmp_path / "none")
