@@ -15,8 +15,13 @@ _HIDDEN = "***"
 
 
 def print_error(error: Exception | str) -> None:
-    """Print `error: ...` on stderr, as it is (brackets are no markup), with tokens hidden."""
-    text = Text.assemble(("error:", "bold red"), " ", hide_tokens(str(error)))
+    """Print `error: ...` on stderr in one line, with tokens hidden; an indented list may follow.
+
+    Brackets in it are no markup.
+    """
+    lines = hide_tokens(str(error)).splitlines()
+    is_list = len(lines) > 1 and lines[1].startswith("  ")
+    text = Text.assemble(("error:", "bold red"), " ", ("\n" if is_list else " ").join(lines))
     Console(stderr=True).print(text, soft_wrap=True)
 
 

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from hf_ftstrategies.cli import app
 from hf_ftstrategies.pipeline.errors import hide_secrets, hide_tokens, print_error
-from hf_ftstrategies.pipeline.recipe import Recipe
+from hf_ftstrategies.pipeline.recipe import Recipe, main
 from tests.bad_input.runs import contents, error_of, run, tiny
 
 TOKEN = "hf_" + "aB3" * 12
@@ -63,6 +63,14 @@ def test_names_of_recipes_are_folders(name):
 def test_brackets_and_control_characters_are_shown_as_they_are(capsys):
     print_error("no [/bold] in 'a[red]b\\[c]'")
     assert capsys.readouterr().err == "error: no [/bold] in 'a[red]b\\[c]'\n"
+
+
+def test_lines_of_dependencies_become_one_and_our_lists_stay(capsys):
+    with pytest.raises(SystemExit):
+        main(Recipe("tiny", "Tiny", {"use_cpu": True, "load_best_model_at_end": True}), [])
+    assert capsys.readouterr().err.count("\n") == 1
+    print_error("bad rows:\n  row 1\nRepair them.")
+    assert capsys.readouterr().err == "error: bad rows:\n  row 1\nRepair them.\n"
 
 
 @pytest.mark.parametrize(
