@@ -141,13 +141,16 @@ class RunArguments:
         return settings
 
 
-def divide_batch(global_batch_size: int, per_device: int, processes: int) -> tuple[int, int]:
+def divide_batch(
+    global_batch_size: int, per_device: int, processes: int, name: str = "global_batch_size"
+) -> tuple[int, int]:
     """Batch size per device and accumulation that make up a global batch.
 
     Args:
         global_batch_size (`int`): Examples per optimizer step over all processes.
         per_device (`int`): What fits on a device at most.
         processes (`int`): How many train together.
+        name (`str`, *optional*): Of the option that asks for the global batch.
 
     Returns:
         `tuple[int, int]`: The largest batch per device that divides its share, and how many of them.
@@ -158,7 +161,7 @@ def divide_batch(global_batch_size: int, per_device: int, processes: int) -> tup
     share, rest = divmod(global_batch_size, processes)
     if rest or share < 1:
         raise ValueError(
-            f"The global batch size is {global_batch_size}, which {processes} processes cannot share evenly: "
+            f"{name} is {global_batch_size}, which {processes} processes cannot share evenly: "
             f"give a multiple of {processes}."
         )
     size = max(n for n in range(1, min(per_device, share) + 1) if share % n == 0)

@@ -197,9 +197,8 @@ def _arguments(
     args: StrategyTrainingArguments, options: PretrainingArguments, folder: OutputFolder
 ) -> StrategyTrainingArguments:
     """BERT's own pre-training settings, computed as the fine-tuning computes."""
-    size, accumulation = divide_batch(
-        options.pretraining_batch_size, options.pretraining_device_batch_size, args.world_size
-    )
+    batch, per_device = options.pretraining_batch_size, options.pretraining_device_batch_size
+    size, accumulation = divide_batch(batch, per_device, args.world_size, "pretraining_batch_size")
     defaults = {field.name: field.default for field in dataclasses.fields(args)}
     shared = {name: getattr(args, name) for name in _SHARED if name in defaults}
     return StrategyTrainingArguments(
