@@ -200,6 +200,7 @@ def plot_plan(plan: dict[str, Any]) -> Figure:
 def metric_label(key: str) -> str:
     """Name of a metric for people: `eval_macro_f1` becomes `macro F1`."""
     words = key.removeprefix("eval_").replace("_", " ")
+    words = words.replace("mlm", "masked-token").replace("nsp", "next-sentence")
     return words.replace("f1", "F1").replace("matthews", "Matthews")
 
 

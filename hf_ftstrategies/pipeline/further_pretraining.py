@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 # What the training arguments of fine-tuning also say about this stage: where and how it computes, not what.
 _SHARED = (
     "use_cpu", "bf16", "fp16", "tf32", "seed", "data_seed", "report_to", "disable_tqdm", "logging_steps",
-    "dataloader_num_workers", "dataloader_pin_memory", "torch_compile", "ddp_backend", "ddp_timeout", "run_name",
+    "dataloader_num_workers", "torch_compile", "ddp_backend", "ddp_timeout", "run_name",
     "activation_checkpointing", "activation_checkpointing_kwargs", "optim",
 )  # fmt: skip
 
@@ -218,6 +218,7 @@ def _arguments(
         eval_on_start=True,
         save_steps=options.save_steps,
         save_total_limit=1,
+        dataloader_pin_memory=args.dataloader_pin_memory and args.device.type != "cpu",  # torch warns about it there
         accelerator_config={"dispatch_batches": False},  # every process reads a stream, and takes its slice
         remove_unused_columns=False,  # the collator takes the masks apart from what forward() names
         **{name: value for name, value in shared.items() if value != defaults[name]},
