@@ -65,7 +65,7 @@ def test_any_words(argv):
     assert len(hide_secrets(argv)) == len(argv)
     if message is not None:
         return
-    run, _ = parsed
+    run, *_ = parsed
     assert isinstance(run, RunArguments)
     assert json.loads(json.dumps(RECIPE.settings(argv)))["recipe"] == "tiny"
 
