@@ -19,6 +19,7 @@ from hf_ftstrategies.pipeline.recipe import Recipe, run_recipe
 from recipes.imdb import RECIPE as IMDB
 from recipes.trec import RECIPE as TREC
 
+COMMAND = "python -m benchmarks.further_pretraining --data_root DATA --chinese_model FOLDER"
 RESULTS = Path(__file__).parent / "results" / "further_pretraining.json"
 THUCNEWS = Recipe("thucnews", "THUCNews titles, Chinese", {**TREC.presets, "dataset": "thucnews"})
 COMMON = ["--learning_rate", "1e-4", "--evaluations", "1", "--disable_tqdm", "True"]
@@ -101,7 +102,7 @@ def main() -> None:
             if any(same.items() <= one.items() for one in runs):
                 continue
             runs.append(run(task, with_pretraining, options, where, given.seed))
-            content = {"command": "python -m benchmarks.further_pretraining --data_root DATA", "runs": runs}
+            content = {"command": COMMAND, "runs": runs}
             RESULTS.write_text(json.dumps(content, indent=2) + "\n")
     print(as_table(runs))
 

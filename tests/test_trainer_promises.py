@@ -365,7 +365,9 @@ def test_data_that_is_made_when_it_is_read(tmp_path):
         return {"input_ids": list(torch.where(torch.rand(ids.shape) < 0.1, noise, ids)), "labels": batch["label"]}
 
     columns = {"ids": [row["input_ids"].tolist() for row in rows(22)], "label": [row["labels"] for row in rows(22)]}
-    both(tmp_path, train_dataset=Dataset.from_dict(columns).with_transform(encode), remove_unused_columns=False)
+    made = Dataset.from_dict(columns).with_transform(encode)
+    result = both(tmp_path, train_dataset=made, remove_unused_columns=False)
+    assert len(losses(result)) == 6
 
 
 # --- The one exception ---

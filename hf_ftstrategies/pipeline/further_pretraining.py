@@ -19,9 +19,10 @@ from hf_ftstrategies.data.corpora import corpus_names
 from hf_ftstrategies.data.masking import PretrainingCollator
 from hf_ftstrategies.evaluation.language_modeling import compute_pretraining_metrics, preprocess_logits_for_metrics
 from hf_ftstrategies.modeling.masked_positions import predict_masked_only
-from hf_ftstrategies.modeling.packaged import PretrainedSource, find_pretrained
+from hf_ftstrategies.modeling.packaged import find_pretrained
 from hf_ftstrategies.modeling.pretraining import load_pretraining_model
 from hf_ftstrategies.pipeline.arguments import RunArguments, divide_batch
+from hf_ftstrategies.pipeline.errors import as_value_errors
 from hf_ftstrategies.pipeline.fine_tuning import load_pretrained
 from hf_ftstrategies.pipeline.output import OutputFolder, checkpoint_to_resume
 from hf_ftstrategies.pipeline.pretraining_arguments import PretrainingArguments
@@ -51,7 +52,6 @@ class FurtherPretraining:
 
     Args:
         options (`PretrainingArguments`): As given.
-        source (`PretrainedSource`): Of the model.
         texts (`Texts`): Where the corpus comes from.
         examples (`Examples`): What is made of it.
         fresh (`tuple[str, ...]`): Heads that the checkpoint did not have.
@@ -60,7 +60,6 @@ class FurtherPretraining:
     """
 
     options: PretrainingArguments
-    source: PretrainedSource
     texts: Texts
     examples: Examples
     fresh: tuple[str, ...]
@@ -78,11 +77,6 @@ class FurtherPretraining:
             logger.warning("Resuming the further pre-training from %s.", checkpoint)
         self.trainer.train(resume_from_checkpoint=checkpoint)
         return time.perf_counter() - begin
-
-    @property
-    def models(self) -> dict[int, str]:
-        """Folders of the models to fine-tune, by the steps they were pre-trained for."""
-        return {step: str(self.kept.path(step)) for step in self.kept.steps}
 
     def notes(self) -> list[str]:
         """What a reader of the results should know about the texts."""
@@ -120,7 +114,7 @@ class FurtherPretraining:
             "before": {key: value for key, value in evaluated[0].items() if key.startswith("eval_")},
             "after": {key: value for key, value in evaluated[-1].items() if key.startswith("eval_")},
             "history": history,
-            "models": {str(step): f"step-{step}" for step in self.kept.steps},
+            "models": {str(step): self.kept.path(step).name for step in self.kept.steps},
         }
 
 
@@ -137,8 +131,9 @@ def further_pretrain(
     """
     if folder.is_finished:
         return folder.read_json("results.json")
-    stage = prepare_further_pretraining(run, args, options, folder)
-    plan = stage.trainer.plan()
+    with as_value_errors():
+        stage = prepare_further_pretraining(run, args, options, folder)
+        plan = stage.trainer.plan()
     seconds = stage.train()
     facts = {**stage.facts(), "train_seconds": seconds}
     if folder.is_owner:
@@ -190,7 +185,7 @@ def prepare_further_pretraining(
         preprocess_logits_for_metrics=preprocess_logits_for_metrics,
         callbacks=[NewMasks(), kept],
     )
-    return FurtherPretraining(options, source, texts, examples, heads.fresh, kept, trainer)
+    return FurtherPretraining(options, texts, examples, heads.fresh, kept, trainer)
 
 
 def _arguments(

@@ -207,7 +207,7 @@ def _pretrain_and_fine_tune(
         results[step] = _fine_tune(identity, run, args, parts[step], begin, source, pretrained)
     if len(steps) == 1:
         return results[steps[0]]
-    best = max(steps, key=lambda step: results[step]["selected"]["value"])
+    best = _best_of({step: results[step]["selected"] for step in steps})
     curve = [{"step": step, "metrics": _numbers(results[step]["metrics"])} for step in steps]
     chosen = results[best] | {"further_pretraining": pretrained | {"curve": curve, "fine_tuned_from": best}}
     chosen["time"] = chosen["time"] | {"total_seconds": time.perf_counter() - begin}
@@ -217,6 +217,12 @@ def _pretrain_and_fine_tune(
                 shutil.copy2(file, output.path / file.name)
         write_outputs(output, chosen, output.read_json("plan.json"), original)
     return chosen
+
+
+def _best_of(selected: dict[int, dict[str, Any]]) -> int:
+    """The step whose fine-tuning did best on validation; of losses the least is best."""
+    is_loss = next(iter(selected.values()))["metric"].endswith("loss")
+    return max(selected, key=lambda step: selected[step]["value"] * (-1 if is_loss else 1))
 
 
 def _numbers(metrics: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:

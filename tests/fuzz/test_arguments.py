@@ -101,7 +101,7 @@ def test_parsed_planned_written_and_parsed_again(tmp_path_factory, values):
     assert planned(parse([*words[:8], *again])[0]).to_dict() == plan.to_dict()
 
 
-def refused_or_sound(folder, values):
+def assert_refused_or_sound(folder, values):
     plan, message = attempt(lambda: planned(arguments(folder, **values)))
     if message is None:
         check_plan(plan)
@@ -110,12 +110,12 @@ def refused_or_sound(folder, values):
 @settings(max_examples=300)
 @given(sound=chosen(SOUND), wild=chosen(WILD, least=1, most=2))
 def test_wild_values_are_refused_or_planned(tmp_path_factory, sound, wild):
-    refused_or_sound(tmp_path_factory.getbasetemp(), sound | wild)
+    assert_refused_or_sound(tmp_path_factory.getbasetemp(), sound | wild)
 
 
 @given(sound=chosen(SOUND), name=st.sampled_from(sorted(OWN)), value=ANYTHING)
 def test_values_of_any_type_are_refused_or_planned(tmp_path_factory, sound, name, value):
-    refused_or_sound(tmp_path_factory.getbasetemp(), sound | {name: value})
+    assert_refused_or_sound(tmp_path_factory.getbasetemp(), sound | {name: value})
 
 
 @given(text=st.one_of(ANYTHING, st.text()))

@@ -62,7 +62,7 @@ TABLES = [
 ]
 
 
-def read(folder, name, content, **options):
+def assert_rows_or_refusal(folder, name, content, **options):
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
     loaded, message = attempt(lambda: load_dataset_splits(str(path), **options))
@@ -80,13 +80,13 @@ OPTIONS = st.fixed_dictionaries({}, optional={"on_bad_rows": st.just("drop"), "q
 @settings(max_examples=150)
 @given(content=st.one_of(CSV, CSV, st.binary(max_size=50)), options=OPTIONS, suffix=st.sampled_from(["csv", "tsv"]))
 def test_csv(tmp_path_factory, content, options, suffix):
-    read(tmp_path_factory.getbasetemp(), f"data.{suffix}", content, **options)
+    assert_rows_or_refusal(tmp_path_factory.getbasetemp(), f"data.{suffix}", content, **options)
 
 
 @settings(max_examples=150)
 @given(content=st.one_of(JSON, JSON, st.binary(max_size=50)), options=OPTIONS)
 def test_json_lines(tmp_path_factory, content, options):
-    read(tmp_path_factory.getbasetemp(), "data.jsonl", content, **options)
+    assert_rows_or_refusal(tmp_path_factory.getbasetemp(), "data.jsonl", content, **options)
 
 
 @settings(max_examples=150)
@@ -94,9 +94,9 @@ def test_json_lines(tmp_path_factory, content, options):
     content=st.sampled_from(TABLES).flatmap(lambda whole: st.one_of(st.just(whole), damaged(whole))), options=OPTIONS
 )
 def test_parquet(tmp_path_factory, content, options):
-    read(tmp_path_factory.getbasetemp(), "data.parquet", content, **options)
+    assert_rows_or_refusal(tmp_path_factory.getbasetemp(), "data.parquet", content, **options)
 
 
 @pytest.mark.parametrize("table", range(len(TABLES)))
 def test_whole_tables(tmp_path, table):
-    read(tmp_path, "data.parquet", TABLES[table])
+    assert_rows_or_refusal(tmp_path, "data.parquet", TABLES[table])

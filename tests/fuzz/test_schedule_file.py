@@ -43,7 +43,7 @@ PHASE = st.fixed_dictionaries(
 )
 
 
-def read(folder, content):
+def assert_phases_or_refusal(folder, content):
     path = Path(folder, "schedule.yaml")
     path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
     phases, message = attempt(lambda: resolve_schedule(read_schedule(path), LAYERS, 10, str(path)))
@@ -59,13 +59,13 @@ def read(folder, content):
 @settings(max_examples=300)
 @given(content=st.one_of(st.binary(max_size=60), st.text(max_size=60), st.lists(PIECES, max_size=25).map("".join)))
 def test_any_text(tmp_path_factory, content):
-    read(tmp_path_factory.getbasetemp(), content)
+    assert_phases_or_refusal(tmp_path_factory.getbasetemp(), content)
 
 
 @settings(max_examples=200)
 @given(phases=st.lists(st.one_of(PHASE, VALUES), max_size=3), extra=st.dictionaries(st.just("phase"), VALUES))
 def test_any_values(tmp_path_factory, phases, extra):
-    read(tmp_path_factory.getbasetemp(), yaml.safe_dump({"phases": phases, **extra}))
+    assert_phases_or_refusal(tmp_path_factory.getbasetemp(), yaml.safe_dump({"phases": phases, **extra}))
 
 
 DEEP = "phases: " + "[" * 20_000

@@ -20,6 +20,6 @@ def test_the_tour():
     assert (run.max_length, args.max_steps, destination.repo_id) == (64, 8, "user/bbc-news")
     (push,) = [shlex.split(line) for line in re.findall(r"^hf-ftstrategies (push .*)$", TOUR, re.MULTILINE)]
     context = get_command(app).commands["push"].make_context("push", [*push[1:], "--private", "--force"])
-    assert (str(context.params["folder"]), context.params["repo"]) == ("/tmp/bbc", "user/copy")
+    assert (str(context.params["folder"]), context.params["repo"]) == ("outputs/tour", "user/copy")
     for code in re.findall(r"```python\n(.*?)```", TOUR, re.DOTALL):
         compile(code, "docs/hub.md", "exec")

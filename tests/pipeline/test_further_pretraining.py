@@ -222,6 +222,21 @@ def test_starting_points(tmp_path, capsys):
     AutoModelForSequenceClassification.from_pretrained(out)
 
 
+def test_of_losses_the_least_chooses_the_starting_point(tmp_path, capsys):
+    results = run_recipe(recipe(prepare(tmp_path)), ["--fine_tune_at", "4,7", "--metric_for_best_model", "eval_loss"])
+    losses = {
+        point["step"]: point["metrics"]["validation"]["loss"] for point in results["further_pretraining"]["curve"]
+    }
+    assert len(set(losses.values())) == 3
+    assert results["further_pretraining"]["fine_tuned_from"] == min(losses, key=losses.get)
+
+
+def test_what_a_dependency_says_is_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("hf_ftstrategies.pipeline.further_pretraining.find_texts", lambda *_: [].pop())
+    with pytest.raises(ValueError, match="IndexError: pop from empty list"):
+        run_recipe(recipe(prepare(tmp_path)), [])
+
+
 def test_a_finished_stage_is_not_repeated(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("hf_ftstrategies.pipeline.recipe._fine_tune", stop)
     with pytest.raises(KeyboardInterrupt):

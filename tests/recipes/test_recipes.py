@@ -1,4 +1,6 @@
 import ast
+import json
+import runpy
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ from hf_ftstrategies.cli import load_recipe
 from hf_ftstrategies.data.registry import REGISTRY
 from hf_ftstrategies.pipeline.recipe import run_recipe, take_option
 from tests.data.tiny import bert_with_mask
+from tests.pipeline import tiny_pretraining
 from tests.pipeline.tiny_run import csv_file, pretrained
 
 RECIPES = sorted(Path(__file__).parents[2].joinpath("recipes").glob("*.py"))
@@ -43,6 +46,23 @@ def test_twenty_steps_on_tiny_data(path, tmp_path):
     assert results["metrics"]["test"].keys() >= {"accuracy", "macro_f1", "loss"}
     assert results["history"][-1]["step"] == 20
     assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_few_shot_compares_shares_of_the_labels_with_and_without(tmp_path):
+    """The pre-trained model of the run with all labels serves all shares; nothing is done twice."""
+    script = runpy.run_path(str(RECIPES[0].parent / "few_shot_itpt.py"))
+    recipe = tiny_pretraining.recipe(tiny_pretraining.prepare(tmp_path), pretraining_steps=2)
+    points = script["compare"]([], [1.0, 0.5], recipe)
+    assert [(p["share"], p["rows"], p["further_pretrained"]) for p in points] == [
+        (0.5, 21, False), (0.5, 21, True), (1.0, 42, False), (1.0, 42, True),
+    ]  # fmt: skip
+    whole = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert points[-1]["metrics"]["test"] == whole["metrics"]["test"]["accuracy"]
+    assert json.loads((tmp_path / "out" / "few_shot.json").read_text()) == points
+    assert (tmp_path / "out" / "few_shot.png").exists()
+    before = (tmp_path / "out" / "few_shot.png").stat().st_mtime_ns
+    assert script["compare"]([], [1.0, 0.5], recipe) == points
+    assert (tmp_path / "out" / "few_shot.png").stat().st_mtime_ns > before
 
 
 @each_recipe
