@@ -16,6 +16,7 @@ from typing import Any
 
 from rich.console import Console
 from transformers import HfArgumentParser
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from hf_ftstrategies.arguments import StrategyTrainingArguments
 from hf_ftstrategies.evaluation import plots
@@ -75,6 +76,7 @@ class Recipe:
                 list(argv), look_for_args_file=False, return_remaining_strings=True
             )
         except (ImportError, OSError, OverflowError, TypeError, UnicodeError, json.JSONDecodeError) as error:
+            unset_hf_deepspeed_config()  # half-made without DeepSpeed, it breaks the next `from_pretrained`
             given = ", ".join(word.split("=")[0] for word in argv if word.startswith("--")) or "the presets"
             raise ValueError(f"A value of {given} cannot be used: {error}. --help tells what each takes.") from error
         if rest:

@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, TrainerCallback
+from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
 from hf_ftstrategies import EncoderClassifier
 from hf_ftstrategies.data.truncation import encode_batch
@@ -169,6 +170,13 @@ def test_another_setting_in_the_same_folder_is_refused(tmp_path):
 def test_options_go_over_presets(tmp_path):
     run, args, _ = recipe(tmp_path).parse(["--layer_decay", "0.5", "--lr_schedule", "none", "--train_rows", "7"])
     assert (args.layer_decay, args.lr_schedule, run.train_rows, args.unfreezing) == (0.5, None, 7, "ulmfit")
+
+
+def test_a_refused_deepspeed_does_not_stay_behind(tmp_path):
+    """Transformers keeps the configuration it could not finish, as long as the error lives."""
+    with pytest.raises(ValueError, match="deepspeed") as refused:
+        recipe(tmp_path).parse(["--deepspeed", "zero.json"])
+    assert not is_deepspeed_zero3_enabled(), refused
 
 
 def test_settings_are_what_differs_from_the_defaults(tmp_path):
