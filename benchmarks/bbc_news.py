@@ -14,9 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from scipy import stats
 from transformers import DataCollatorWithPadding, Trainer
 
+from benchmarks.compare import mean_and_spread, paired_difference
 from hf_ftstrategies.pipeline.fine_tuning import prepare_fine_tuning
 from hf_ftstrategies.pipeline.machine import hardware, versions
 from recipes.bbc_news import RECIPE
@@ -70,15 +70,8 @@ def table(runs: list[dict]) -> str:
     stock = by_variant.get("stock, 1e-4", {})
     lines = ["| variant | seeds | test accuracy | difference to stock at 1e-4 (paired, p) |", "|---|---|---|---|"]
     for variant, scores in by_variant.items():
-        values = list(scores.values())
-        spread = f" ± {stats.tstd(values):.4f}" if len(values) > 1 else ""
-        both = [seed for seed in scores if seed in stock]
-        differences = [scores[seed] - stock[seed] for seed in both]
-        shown = ""
-        if variant != "stock, 1e-4" and len(both) > 1:
-            p = stats.ttest_1samp(differences, 0).pvalue if any(differences) else 1.0
-            shown = f"{sum(differences) / len(both):+.4f} (p = {p:.2f})"
-        lines.append(f"| {variant} | {len(values)} | {sum(values) / len(values):.4f}{spread} | {shown} |")
+        shown = "" if variant == "stock, 1e-4" else paired_difference(scores, stock)
+        lines.append(f"| {variant} | {len(scores)} | {mean_and_spread(scores)} | {shown} |")
     return "\n".join(lines)
 
 

@@ -1,0 +1,28 @@
+"""Means over seeds, and differences between variants that saw the same seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from scipy import stats
+
+
+def mean_and_spread(scores: Mapping[int, float]) -> str:
+    """Mean and sample standard deviation over the seeds."""
+    values = list(scores.values())
+    spread = f" ± {stats.tstd(values):.4f}" if len(values) > 1 else ""
+    return f"{sum(values) / len(values):.4f}{spread}"
+
+
+def paired_difference(scores: Mapping[int, float], reference: Mapping[int, float]) -> str:
+    """Mean difference over the seeds that both have, with the p of a paired t-test; empty for fewer than two.
+
+    Args:
+        scores (`Mapping[int, float]`), reference (`Mapping[int, float]`): By seed.
+    """
+    differences = [scores[seed] - reference[seed] for seed in scores if seed in reference]
+    if len(differences) < 2:
+        return ""
+    mean = sum(differences) / len(differences)
+    p = stats.ttest_1samp(differences, 0).pvalue if len(set(differences)) > 1 else float(mean == 0)
+    return f"{mean:+.4f} (p = {p:.2f})"
