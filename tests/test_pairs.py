@@ -1,0 +1,74 @@
+"""Every strategy with every other: 6 steps, saved, and resumed from the middle to equal bits."""
+
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification
+
+from hf_ftstrategies import StrategyTrainer
+from tests.tiny import arguments, equal, loaded_bert, rows, snapshot
+
+STEPS, CUT = 6, 3
+STRATEGIES = {
+    "layerwise": {"layer_decay": 0.9},
+    "triangular": {"lr_schedule": "slanted_triangular"},
+    "bert adam": {"bias_correction": False, "lr_schedule": "bert_linear", "warmup_steps": 2},
+    "gradual": {"unfreezing": "gradual", "unfreeze_every": "1"},
+    "chain-thaw": {"unfreezing": "chain_thaw", "unfreeze_every": "1"},
+    "re-init": {"reinit_layers": 1},
+    "mixout": {"mixout": 0.5},
+    "pre-trained decay": {"pretrained_weight_decay": 1.0},
+    "distance": {"log_layer_distance": True},
+    "sda": {"self_distillation": "sda", "teacher_size": 3},
+    "sdv": {"self_distillation": "sdv", "teacher_size": 2},
+    "ema teacher": {"self_distillation": "ema"},
+    "se": {"self_ensemble": "se"},
+    "last k": {"self_ensemble": "last_k", "ensemble_size": 2, "ensemble_start": 2},
+    "early stopping": {"early_stopping_patience": 5, "evaluations": 2, "load_best_model_at_end": True},
+}
+PAIRS = [
+    pytest.param({**STRATEGIES[a], **STRATEGIES[b]}, id=f"{a} + {b}")
+    for a, b in combinations(STRATEGIES, 2)
+    if not STRATEGIES[a].keys() & STRATEGIES[b].keys()
+]
+
+
+def run(folder, resume=None, **settings):
+    saved = {} if "evaluations" in settings else {"save_steps": CUT}
+    settings = {"num_train_epochs": 1, "save_strategy": "steps", **saved, **settings}
+    trainer = StrategyTrainer(
+        loaded_bert(folder), arguments(folder / "out", **settings), train_dataset=rows(), eval_dataset=rows(8, seed=1)
+    )
+    trainer.train(resume_from_checkpoint=resume)
+    return trainer
+
+
+def tensors_of(trainer, step):
+    """Everything of a checkpoint that the training goes on with."""
+    folder = Path(trainer.args.output_dir, f"checkpoint-{step}")
+    optimizer = torch.load(folder / "optimizer.pt")["state"]
+    found = {f"{key}/{name}": value for key, state in optimizer.items() for name, value in state.items()}
+    for file in folder.glob("*.safetensors"):  # strategies without tensors write none
+        found |= {f"{file.stem}/{name}": value for name, value in load_file(file).items()}
+    return found
+
+
+def losses(trainer):
+    return [(log["loss"], log["grad_norm"]) for log in trainer.state.log_history if "loss" in log]
+
+
+@pytest.mark.parametrize("settings", PAIRS)
+def test_a_pair_resumes_to_equal_bits(tmp_path, settings):
+    straight = run(tmp_path, **settings)
+    kept, ended, logged = tensors_of(straight, STEPS), snapshot(straight.model), losses(straight)
+    resumed = run(tmp_path, resume=f"{straight.args.output_dir}/checkpoint-{CUT}", **settings)
+    assert straight.state.global_step == resumed.state.global_step == len(logged) == STEPS
+    assert [s.name for s in straight.strategies] == [s.name for s in resumed.strategies] != []
+    assert equal(ended, snapshot(resumed.model))
+    assert equal(kept, tensors_of(resumed, STEPS))
+    assert logged == losses(resumed)
+    loaded = AutoModelForSequenceClassification.from_pretrained(f"{resumed.args.output_dir}/checkpoint-{STEPS}")
+    assert equal(snapshot(loaded), load_file(f"{resumed.args.output_dir}/checkpoint-{STEPS}/model.safetensors"))
