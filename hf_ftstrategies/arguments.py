@@ -66,8 +66,9 @@ class StrategyTrainingArguments(TrainingArguments):
         self_distillation (`str`, *optional*, defaults to `"none"`): `"none"`, `"sda"`, `"sdv"` or `"ema"`.
         teacher_size (`int`, *optional*, defaults to 1): Earlier students in the teacher of `"sda"` and `"sdv"`.
         distillation_weight (`float`, *optional*, defaults to 1.0): Of the distillation in the loss.
-        self_ensemble (`str`, *optional*, defaults to `"none"`): `"none"`, `"se"`, `"ema"` or `"last_k"`.
-        ensemble_size (`int`, *optional*, defaults to 10): Students of `"last_k"`.
+        self_ensemble (`str`, *optional*, defaults to `"none"`): `"none"`, `"se"`, `"ema"`, `"last_k"` or
+            `"best_k"`.
+        ensemble_size (`int`, *optional*, defaults to 10): Students of `"last_k"` and `"best_k"`.
         ensemble_start (`float`, *optional*, defaults to 0): Steps before the ensemble's first student, or a
             fraction of the training below 1.
         evaluations (`int`, *optional*): Evenly spaced evaluations (and checkpoints) over the training.
@@ -120,9 +121,9 @@ class StrategyTrainingArguments(TrainingArguments):
     teacher_size: int = _knob(1, "Earlier students in the teacher of sda and sdv (Xu et al. 2020).")
     distillation_weight: float = _knob(1.0, "Weight of the distillation in the loss (Xu et al. 2020).")
     self_ensemble: str = _knob(
-        "none", "none, se, ema or last_k: keep an average of the students, evaluated beside them (Xu et al. 2020)."
+        "none", "none, se, ema, last_k or best_k: keep an average of students, evaluated beside them (Xu et al. 2020)."
     )
-    ensemble_size: int = _knob(10, "Students in the average of last_k.")
+    ensemble_size: int = _knob(10, "Students in the average of last_k or best_k.")
     ensemble_start: float = _knob(0.0, "Steps before the ensemble's first student, or a fraction of training below 1.")
     evaluations: int | None = _knob(None, "Evenly spaced evaluations over the training (Zhang et al. 2021: 10).")
     early_stopping_patience: int | None = _knob(None, "Evaluations without improvement that end the training.")

@@ -216,6 +216,15 @@ _OTHERS = {
         rows={"train": 2_225},
         licence="BBC content, non-commercial research (Greene and Cunningham 2006)",
     ),
+    # Sizes without the pairs that its annotators did not agree on (label -1).
+    "snli": _pair(
+        "premise",
+        "hypothesis",
+        label_names=("entailment", "neutral", "contradiction"),
+        rows={"train": 549_367, "validation": 9_842, "test": 9_824},
+        hub="stanfordnlp/snli",
+        licence="CC BY-SA 4.0",
+    ),
     "sick": _pair(
         label_names=("entailment", "neutral", "contradiction"),
         rows={"train": 4_500, "validation": 500, "test": 4_927},

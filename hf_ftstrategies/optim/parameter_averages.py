@@ -1,11 +1,13 @@
 """Means of the values that parameters had during a training: over a window, from the start, exponential.
 
 All of them are used alike: `include` parameters before the step in which they begin to train, `update` after every
-step, read the result as `copies`. A parameter that joins late was constant before, so its past is its present value.
+step (`offer` at evaluations), read the result as `copies`. A parameter that joins late was constant before, so its past
+is its present value.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -117,6 +119,58 @@ class WindowMean(ParameterWindow):
         self._mean.load_state_dict("mean", state, named)
         if self._sum is not None:
             self._sum.load_state_dict("sum", state, named)
+
+
+class BestMean:
+    """The mean of the values that had the highest scores; of equal ones the older.
+
+    Args:
+        size (`int`): Values to keep.
+    """
+
+    def __init__(self, size: int):
+        self.scores: list[list[float]] = []  # of each value, with its number: the later the lower
+        self._offered = 0
+        self._ring = FlatParameters(size)
+        self._mean = FlatParameters(1)
+        self._size = size
+
+    @property
+    def count(self) -> int:
+        """How many values there are."""
+        return len(self.scores)
+
+    def include(self, named: Mapping[str, nn.Parameter]) -> None:
+        """Add parameters, before they change for the first time."""
+        self._ring.include(named)
+        self._mean.include(named)
+
+    def offer(self, score: float) -> None:
+        """The present values take a free place, or that of the lowest score if theirs is higher."""
+        self._offered += 1
+        is_full = self.count == self._size
+        lowest = min(self.scores) if is_full else [-math.inf]
+        if score > lowest[0]:  # never if it is not a number
+            row = self.scores.index(lowest) if is_full else self.count
+            self._ring.write(row)
+            self.scores[row : row + 1] = [[score, -self._offered]]
+            for ring, (mean,) in zip(self._ring.pieces, self._mean.pieces):
+                torch.mean(ring[: self.count], 0, out=mean)
+
+    def copies(self) -> list[dict[str, torch.Tensor]]:
+        """The mean by parameter name; before the first score nothing."""
+        return [self._mean.row(0) if self.scores else {}]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The values, their scores and their mean."""
+        values = self._ring.state_dict("best") | self._mean.state_dict("mean")
+        return {"scores": self.scores, "offered": self._offered, **values}
+
+    def load_state_dict(self, state: Mapping[str, Any], named: Mapping[str, nn.Parameter]) -> None:
+        """Take back what `state_dict` gave, for the parameters `named` of the model."""
+        self.scores, self._offered = [list(score) for score in state["scores"]], state["offered"]
+        self._ring.load_state_dict("best", state, named)
+        self._mean.load_state_dict("mean", state, named)
 
 
 class MovingAverage:

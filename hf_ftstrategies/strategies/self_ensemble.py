@@ -9,12 +9,12 @@ from torch import nn
 
 from hf_ftstrategies.modeling.layer_map import LayerMap
 from hf_ftstrategies.optim.flat_parameters import check_copyable
-from hf_ftstrategies.optim.parameter_averages import MovingAverage, WindowMean, ema_weight, mean_weight
+from hf_ftstrategies.optim.parameter_averages import BestMean, MovingAverage, WindowMean, ema_weight, mean_weight
 from hf_ftstrategies.strategies.base import Strategy
 from hf_ftstrategies.strategies.state_files import load_states
 from hf_ftstrategies.suggest import check_type, did_you_mean
 
-MODES = ("se", "ema", "last_k")
+MODES = ("se", "ema", "last_k", "best_k")
 
 
 class SelfEnsemble(Strategy):
@@ -30,9 +30,10 @@ class SelfEnsemble(Strategy):
 
     Args:
         mode (`str`, *optional*, defaults to `"se"`): `"se"`: the mean of all students; `"last_k"`: of the last
-            `size`, or of those there are; `"ema"`: an exponential moving average of decay
+            `size`, or of those there are; `"best_k"`: of the `size` that evaluated best so far, by the student's
+            `metric_for_best_model` (the loss if there is none); `"ema"`: an exponential moving average of decay
             min(0.995, (1 + n) / (10 + n)) after its n-th step.
-        size (`int`, *optional*, defaults to 10): Students of `"last_k"`; that many copies are kept.
+        size (`int`, *optional*, defaults to 10): Students of `"last_k"` and `"best_k"`; that many copies are kept.
         start (`float`, *optional*, defaults to 0): Steps whose students do not count; below 1, a fraction of the
             training. Until then the average is the student.
 
@@ -41,12 +42,14 @@ class SelfEnsemble(Strategy):
 
     Raises:
         ValueError: an unknown mode, a size or start that makes no sense; a model with batch normalisation, whose
-            running statistics do not belong to averaged weights; FSDP, DeepSpeed, parameters in half precision.
+            running statistics do not belong to averaged weights; `"best_k"` without evaluations; FSDP, DeepSpeed,
+            parameters in half precision.
 
     Paper: Xu et al. 2020, "Improving BERT Fine-Tuning via Self-Ensemble and Self-Distillation"
     (arXiv 2002.10345), BERT-SE.
 
-    Differs: `"last_k"` is the teacher of their self-distillation used as the model, `"ema"` is not in the paper.
+    Differs: `"last_k"` is the teacher of their self-distillation used as the model; `"ema"` and `"best_k"` are not in
+    the paper.
     """
 
     name = "self_ensemble"
@@ -70,7 +73,7 @@ class SelfEnsemble(Strategy):
         self.final_weights: str | None = None
         self._start_step = 0
         self._parameters: dict[str, nn.Parameter] = {}
-        self._average: WindowMean | MovingAverage | None = None
+        self._average: WindowMean | BestMean | MovingAverage | None = None
         self._loaded: dict[str, Any] = {}
 
     @classmethod
@@ -89,6 +92,8 @@ class SelfEnsemble(Strategy):
                 f"self_ensemble averages parameters, but the model has {len(normed)} {normed[0]} modules: their "
                 "running statistics are the student's and wrong for the average."
             )
+        if self.mode == "best_k" and args.eval_strategy == "no":
+            raise ValueError("self_ensemble is 'best_k', but nothing is evaluated: give evaluations or eval_strategy.")
         if args.load_best_model_at_end and args.save_only_model and _is_of_ensemble(args.metric_for_best_model):
             raise ValueError(
                 f"metric_for_best_model is {args.metric_for_best_model!r}, a metric of the average, which "
@@ -112,7 +117,9 @@ class SelfEnsemble(Strategy):
             self._average.load_state_dict(self._loaded, self._parameters)
         self._loaded = {}
 
-    def _no_average(self) -> WindowMean | MovingAverage:
+    def _no_average(self) -> WindowMean | BestMean | MovingAverage:
+        if self.mode == "best_k":
+            return BestMean(self.size)
         if self.mode == "last_k":
             return WindowMean(self.size, with_initial=False)
         return MovingAverage(mean_weight if self.mode == "se" else ema_weight)
@@ -124,8 +131,19 @@ class SelfEnsemble(Strategy):
 
     def on_step_end(self, args, state, control, optimizer=None, **kwargs):
         """The step made a new student, unless mixed precision skipped it."""
-        if state.global_step > self._start_step and not optimizer.step_was_skipped:
+        is_student = state.global_step > self._start_step and not optimizer.step_was_skipped
+        if is_student and self.mode != "best_k":
             self._average.update()
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        """The student may be one of the best; an evaluation of the average has none of the student's metrics."""
+        if self.mode != "best_k" or self._average is None or state.global_step <= self._start_step:
+            return
+        metric = f"_{args.metric_for_best_model or 'loss'}".replace("_ensemble_", "_", 1)[1:].removeprefix("eval_")
+        if (value := metrics.get(f"eval_{metric}")) is not None:
+            higher = args.greater_is_better
+            is_better_higher = not metric.endswith("loss") if higher is None else higher
+            self._average.offer(value if is_better_higher else -value)
 
     def evaluated_weights(self) -> dict[str, torch.Tensor] | None:
         """The average, during training."""
@@ -145,6 +163,7 @@ class SelfEnsemble(Strategy):
         """Give the average to the model, where no best checkpoint was loaded; after an interrupt, to nobody."""
         if self.final_weights is None and model is not None:
             chosen = not args.load_best_model_at_end or _is_of_ensemble(args.metric_for_best_model)
+            chosen = chosen and self._average.count > 0
             self.final_weights = "ensemble" if chosen else "student"
             if chosen:
                 self._give_to(model)
@@ -168,11 +187,12 @@ class SelfEnsemble(Strategy):
 
     def settings(self):
         """As given; the size only where it matters."""
-        return {"mode": self.mode, **({"size": self.size} if self.mode == "last_k" else {}), "start": self.start}
+        return {"mode": self.mode, **({"size": self.size} if self.mode.endswith("_k") else {}), "start": self.start}
 
     def summary(self) -> str:
         """For people."""
         what = {"se": "mean of all students", "ema": "moving average", "last_k": f"mean of the last {self.size}"}
+        what["best_k"] = f"mean of the best {self.size}"
         since = f"{100 * self.start:g} % of the training" if self.start < 1 else f"step {self.start:g}"
         return f"self-ensemble: {what[self.mode]}" + (f" since {since}" if self.start else "")
 

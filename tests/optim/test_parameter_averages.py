@@ -5,6 +5,7 @@ from torch import nn
 
 from hf_ftstrategies.optim.parameter_averages import (
     EXACT_SIZE,
+    BestMean,
     MovingAverage,
     ParameterWindow,
     WindowMean,
@@ -86,6 +87,22 @@ def test_exponential_moving_average():
         expected = decay * expected + (1 - decay) * walk.past[-1]
         np.testing.assert_allclose(flat(average.copies()[0]), expected, rtol=0, atol=1e-5)
     assert decay == 0.995
+
+
+@pytest.mark.parametrize("size", [1, 3, 50])
+def test_mean_of_the_best(size):
+    walk, average = Walk(), BestMean(size)
+    average.include(walk.named)
+    scores = np.random.default_rng(0).integers(0, 12, 40).astype(float)
+    scores[[4, 17]] = np.nan
+    for n, score in enumerate(scores):
+        walk.step()
+        average.offer(score)
+        known = [k for k in range(n + 1) if scores[k] == scores[k]]
+        best = sorted(known, key=lambda k: (-scores[k], k))[:size]
+        np.testing.assert_allclose(
+            flat(average.copies()[0]), np.mean([walk.past[k + 1] for k in best], 0), rtol=0, atol=1e-6
+        )
 
 
 MAKERS = {

@@ -28,7 +28,9 @@ MODES = {
     "last 3": {"self_ensemble": "last_k", "ensemble_size": 3},
     "last 11": {"self_ensemble": "last_k", "ensemble_size": 11},
 }
+BEST = {"best 2": {"self_ensemble": "best_k", "ensemble_size": 2}}
 each_mode = pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+each_mode_and_best = pytest.mark.parametrize("mode", [*MODES.values(), *BEST.values()], ids=[*MODES, *BEST])
 
 
 def accuracy(prediction):
@@ -102,6 +104,30 @@ def test_average_of_the_students(tmp_path, mode, extra):
                 torch.testing.assert_close(found.double(), decay * before + (1 - decay) * student, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("metric", ["score", "eval_ensemble_score"])
+@pytest.mark.parametrize("higher", [True, False])
+@pytest.mark.parametrize("size", [1, 3])
+def test_average_of_the_best(tmp_path, metric, higher, size):
+    """Evaluated after every second step, from the fifth on; of equal scores the older student stays."""
+    scores = {2: 9.0, 4: 0.0, 6: 3.0, 8: 5.0, 10: 3.0, 12: 4.0}
+    settings = {"eval_strategy": "steps", "eval_steps": 2, "metric_for_best_model": metric, "ensemble_start": 4}
+    trainer, record = make(tmp_path, self_ensemble="best_k", ensemble_size=size, greater_is_better=higher, **settings)
+    trainer.compute_metrics = lambda prediction: {"score": scores[trainer.state.global_step]}
+    trainer.train()
+    order = sorted((6, 8, 10, 12), key=lambda step: (-scores[step] if higher else scores[step], step))
+    best = [record.students[step] for step in order[:size]]
+    for name, found in snapshot(trainer.model).items():
+        mean = torch.stack([student[name].double() for student in best]).mean(0)
+        torch.testing.assert_close(found.double(), mean, rtol=0, atol=1e-6)
+    assert record.ensemble.final_weights == "ensemble"
+
+
+def test_the_best_of_no_evaluation_is_the_student(tmp_path):
+    trainer, record = train(tmp_path, eval_strategy="epoch", eval_delay=99, **BEST["best 2"])
+    assert equal(snapshot(trainer.model), record.students[12])
+    assert record.ensemble.final_weights == "student"
+
+
 EVALUATED = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 12, **COMPOSED}
 
 
@@ -113,7 +139,7 @@ def without(tmp_path_factory):
     return folder / "checkpoint-12"
 
 
-@each_mode
+@each_mode_and_best
 def test_the_training_is_not_touched(tmp_path, without, mode):
     """Neither the student nor the random streams, though the evaluations are twice as many."""
     train(tmp_path, **mode, **EVALUATED)
@@ -210,7 +236,7 @@ def test_early_stopping_looks_at_the_metric_it_was_given(tmp_path):
         assert trainer.state.global_step == 4  # nothing moves: the second evaluation is no better
 
 
-@each_mode
+@each_mode_and_best
 def test_resumes_to_equal_bits(tmp_path, mode):
     cut = 5  # within a phase of unfreezing, and before the start in the second half
     settings = {**COMPOSED, **mode, "eval_strategy": "steps", "eval_steps": 4}
@@ -254,11 +280,13 @@ def test_batch_normalisation_is_refused(tmp_path):
 def test_refuses(tmp_path):
     with pytest.raises(ValueError, match="ensemble_start is 12, but the training has 12 steps"):
         train(tmp_path, self_ensemble="se", ensemble_start=12)
+    with pytest.raises(ValueError, match="'best_k', but nothing is evaluated"):
+        make(tmp_path, self_ensemble="best_k")
     best = {"load_best_model_at_end": True, "eval_strategy": "epoch", "save_strategy": "epoch", "save_only_model": True}
     with pytest.raises(ValueError, match="which save_only_model=True leaves out"):
         make(tmp_path, self_ensemble="se", metric_for_best_model="ensemble_loss", **best)
     make(tmp_path, self_ensemble="se", metric_for_best_model="loss", **best)
-    with pytest.raises(ValueError, match=r"known are none, se, ema, last_k\. Did you mean 'last_k'"):
+    with pytest.raises(ValueError, match=r"known are none, se, ema, last_k, best_k\. Did you mean 'last_k'"):
         SelfEnsemble("lastk")
     with pytest.raises(ValueError, match="ensemble_size is 0"):
         SelfEnsemble("last_k", size=0)
@@ -270,4 +298,5 @@ def test_refuses(tmp_path):
 def test_describes_itself():
     assert SelfEnsemble(start=0.25).summary() == "self-ensemble: mean of all students since 25 % of the training"
     assert SelfEnsemble("last_k", 5, 100).summary() == "self-ensemble: mean of the last 5 since step 100"
+    assert SelfEnsemble("best_k", 3).summary() == "self-ensemble: mean of the best 3"
     assert "size" not in SelfEnsemble("ema").settings()
