@@ -71,6 +71,8 @@ class StrategyTrainingArguments(TrainingArguments):
         ensemble_size (`int`, *optional*, defaults to 10): Students of `"last_k"` and `"best_k"`.
         ensemble_start (`float`, *optional*, defaults to 0): Steps before the ensemble's first student, or a
             fraction of the training below 1.
+        copy_storage (`str`, *optional*, defaults to `"device"`): Where the copies of sda, sdv, last_k, best_k and
+            pretrained_weight_decay are: `"device"`, `"host"` (pinned) or `"bfloat16"` (half the bytes).
         evaluations (`int`, *optional*): Evenly spaced evaluations (and checkpoints) over the training.
         early_stopping_patience (`int`, *optional*): Evaluations without improvement of
             `metric_for_best_model` that end the training.
@@ -125,6 +127,7 @@ class StrategyTrainingArguments(TrainingArguments):
     )
     ensemble_size: int = _knob(10, "Students in the average of last_k or best_k.")
     ensemble_start: float = _knob(0.0, "Steps before the ensemble's first student, or a fraction of training below 1.")
+    copy_storage: str = _knob("device", "device, host or bfloat16: where strategies keep copies of the weights.")
     evaluations: int | None = _knob(None, "Evenly spaced evaluations over the training (Zhang et al. 2021: 10).")
     early_stopping_patience: int | None = _knob(None, "Evaluations without improvement that end the training.")
 

@@ -41,6 +41,7 @@ COMMAND = {
     "self_ensemble": ("last_k", "last_k"),
     "ensemble_size": ("5", 5),
     "ensemble_start": ("0.5", 0.5),
+    "copy_storage": ("bfloat16", "bfloat16"),
     "evaluations": ("10", 10),
     "early_stopping_patience": ("3", 3),
 }

@@ -12,6 +12,9 @@ from torch import nn
 from transformers import TrainingArguments
 
 from hf_ftstrategies.modeling.layer_map import LayerMap
+from hf_ftstrategies.suggest import check_type, did_you_mean
+
+STORAGES = ("device", "host", "bfloat16")
 
 
 class FlatParameters:
@@ -21,13 +24,16 @@ class FlatParameters:
 
     Args:
         rows (`int`): Number of copies.
+        storage (`str`, *optional*, defaults to `"device"`): `"device"`: like the parameters; `"host"`: in the main
+            memory, pinned; `"bfloat16"`: on their device in half the bytes, rounded to 8 bits.
 
     Attributes:
         pieces (`list[torch.Tensor]`): The flat tensors, each of shape (rows, elements).
         parameters (`dict[str, nn.Parameter]`): What the copies are of, in the order of a row.
     """
 
-    def __init__(self, rows: int):
+    def __init__(self, rows: int, storage: str = "device"):
+        self._storage = storage
         self.pieces: list[torch.Tensor] = []
         self.parameters: dict[str, nn.Parameter] = {}
         self._names: list[list[str]] = []
@@ -39,9 +45,9 @@ class FlatParameters:
         for name, parameter in named.items():
             if name not in self.parameters:
                 by_kind.setdefault((parameter.device, parameter.dtype), {})[name] = parameter
-        for (device, dtype), members in by_kind.items():
+        for members in by_kind.values():
             sizes = [parameter.numel() for parameter in members.values()]
-            piece = torch.empty(len(self._rows), sum(sizes), device=device, dtype=dtype)
+            piece = torch.empty(len(self._rows), sum(sizes), **place(self._storage, next(iter(members.values()))))
             for row, flat in zip(self._rows, piece):
                 views = {n: part.view(p.shape) for (n, p), part in zip(members.items(), flat.split(sizes))}
                 torch._foreach_copy_(list(views.values()), [p.detach() for p in members.values()])
@@ -53,6 +59,10 @@ class FlatParameters:
     def row(self, row: int) -> dict[str, torch.Tensor]:
         """One copy by parameter name, as views."""
         return self._rows[row]
+
+    def restored(self, row: int) -> dict[str, torch.Tensor]:
+        """One copy by parameter name, where and as the parameters are: views, unless `storage` says otherwise."""
+        return {n: view.to(self.parameters[n].device, self.parameters[n].dtype) for n, view in self._rows[row].items()}
 
     def write(self, row: int) -> None:
         """Overwrite one copy with the present values."""
@@ -83,6 +93,26 @@ class FlatParameters:
             self.include({n: p for n, p in named.items() if (str(piece), "0", n) in saved})
         for (_, row, name), value in saved.items():
             self._rows[int(row)][name].copy_(value)
+
+
+def place(storage: str, parameter: torch.Tensor) -> dict[str, Any]:
+    """Arguments of `torch.empty` for copies of a parameter.
+
+    Args:
+        storage (`str`): One of `STORAGES`.
+        parameter (`torch.Tensor`): What is copied.
+    """
+    if storage == "host":
+        return {"device": "cpu", "dtype": parameter.dtype, "pin_memory": parameter.is_cuda}
+    return {"device": parameter.device, "dtype": torch.bfloat16 if storage == "bfloat16" else parameter.dtype}
+
+
+def check_storage(storage: str) -> None:
+    """Raise `ValueError` for an unknown storage."""
+    check_type("copy_storage", storage, str)
+    if storage not in STORAGES:
+        known = f"known are {', '.join(STORAGES)}.{did_you_mean(storage, STORAGES)}"
+        raise ValueError(f"copy_storage is {storage!r}, {known}")
 
 
 @contextmanager

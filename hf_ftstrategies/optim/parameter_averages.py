@@ -8,7 +8,7 @@ is its present value.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -25,13 +25,14 @@ class ParameterWindow:
     Args:
         size (`int`): Values to keep.
         with_initial (`bool`): Whether the values before the first update are the first of them.
+        storage (`str`, *optional*, defaults to `"device"`): Of the ring, as of `FlatParameters`.
     """
 
-    def __init__(self, size: int, with_initial: bool):
+    def __init__(self, size: int, with_initial: bool, storage: str = "device"):
         self.size = size
         self.count = int(with_initial)
         self._next = self.count % size
-        self._ring = FlatParameters(size)
+        self._ring = FlatParameters(size, storage)
 
     def include(self, named: Mapping[str, nn.Parameter]) -> None:
         """Add parameters, before they change for the first time."""
@@ -43,9 +44,9 @@ class ParameterWindow:
         self.count = min(self.count + 1, self.size)
         self._next = (self._next + 1) % self.size
 
-    def copies(self) -> list[dict[str, torch.Tensor]]:
-        """The values in the window by parameter name, in no order of time."""
-        return [self._ring.row(row) for row in range(self.count)]
+    def copies(self) -> Iterator[dict[str, torch.Tensor]]:
+        """The values in the window by parameter name, one after the other, in no order of time."""
+        return (self._ring.restored(row) for row in range(self.count))
 
     def state_dict(self) -> dict[str, Any]:
         """The ring, the place of the next value, and how many there are."""
@@ -64,11 +65,11 @@ class WindowMean(ParameterWindow):
     computed anew once in every round of the ring, so that rounding errors do not pile up.
 
     Args:
-        size (`int`), with_initial (`bool`): As of `ParameterWindow`.
+        size (`int`), with_initial (`bool`), storage (`str`): As of `ParameterWindow`; the mean is like the parameters.
     """
 
-    def __init__(self, size: int, with_initial: bool):
-        super().__init__(size, with_initial)
+    def __init__(self, size: int, with_initial: bool, storage: str = "device"):
+        super().__init__(size, with_initial, storage)
         self._mean = FlatParameters(1)
         self._sum = FlatParameters(1) if size > EXACT_SIZE else None
 
@@ -79,15 +80,15 @@ class WindowMean(ParameterWindow):
         if self._sum is not None:
             known = len(self._sum.pieces)
             self._sum.include(named)
-            for piece in self._sum.pieces[known:]:
-                piece.mul_(self.count)
+            for ring, (total,) in list(zip(self._ring.pieces, self._sum.pieces))[known:]:
+                _reduce(torch.sum, ring[: self.count], total)
 
     def update(self) -> None:
         """The present values take the place of the oldest, in the mean too."""
         if self._sum is None:
             super().update()
             for ring, (mean,) in zip(self._ring.pieces, self._mean.pieces):
-                torch.mean(ring[: self.count], 0, out=mean)
+                _reduce(torch.mean, ring[: self.count], mean)
         else:
             self._update_sum()
 
@@ -95,13 +96,13 @@ class WindowMean(ParameterWindow):
         row, is_full = self._next, self.count == self.size
         for ring, (total,) in zip(self._ring.pieces, self._sum.pieces):
             if is_full:
-                total.sub_(ring[row])
+                total.sub_(ring[row].to(total.device))
         super().update()
         for ring, (total,), (mean,) in zip(self._ring.pieces, self._sum.pieces, self._mean.pieces):
             if self._next == 0:
-                torch.sum(ring, 0, out=total)
+                _reduce(torch.sum, ring, total)
             else:
-                total.add_(ring[row])
+                total.add_(ring[row].to(total.device))
             torch.div(total, self.count, out=mean)
 
     def copies(self) -> list[dict[str, torch.Tensor]]:
@@ -126,12 +127,13 @@ class BestMean:
 
     Args:
         size (`int`): Values to keep.
+        storage (`str`, *optional*, defaults to `"device"`): Of these values, as of `FlatParameters`.
     """
 
-    def __init__(self, size: int):
+    def __init__(self, size: int, storage: str = "device"):
         self.scores: list[list[float]] = []  # of each value, with its number: the later the lower
         self._offered = 0
-        self._ring = FlatParameters(size)
+        self._ring = FlatParameters(size, storage)
         self._mean = FlatParameters(1)
         self._size = size
 
@@ -155,7 +157,7 @@ class BestMean:
             self._ring.write(row)
             self.scores[row : row + 1] = [[score, -self._offered]]
             for ring, (mean,) in zip(self._ring.pieces, self._mean.pieces):
-                torch.mean(ring[: self.count], 0, out=mean)
+                _reduce(torch.mean, ring[: self.count], mean)
 
     def copies(self) -> list[dict[str, torch.Tensor]]:
         """The mean by parameter name; before the first score nothing."""
@@ -208,6 +210,14 @@ class MovingAverage:
         """Take back what `state_dict` gave, for the parameters `named` of the model."""
         self.count = state["count"]
         self._average.load_state_dict("mean", state, named)
+
+
+def _reduce(function: Callable, values: torch.Tensor, result: torch.Tensor) -> None:
+    """`torch.sum` or `torch.mean` over the rows, without a copy where the result is on their device."""
+    if result.device == values.device:
+        function(values, 0, dtype=result.dtype, out=result)
+    else:
+        result.copy_(function(values, 0, dtype=result.dtype))
 
 
 def mean_weight(update: int) -> float:

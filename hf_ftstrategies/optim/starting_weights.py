@@ -6,9 +6,15 @@ from collections.abc import Mapping
 
 import torch
 
+from hf_ftstrategies.optim.flat_parameters import place
+
 
 def starting_weights(
-    parameters: Mapping[str, torch.Tensor], loaded: Mapping[str, torch.Tensor], step: int, owner: str
+    parameters: Mapping[str, torch.Tensor],
+    loaded: Mapping[str, torch.Tensor],
+    step: int,
+    owner: str,
+    storage: str = "device",
 ) -> dict[str, torch.Tensor]:
     """Copy the weights before the first step; later, take the copy that the checkpoint holds.
 
@@ -17,15 +23,16 @@ def starting_weights(
         loaded (`Mapping[str, torch.Tensor]`): What the owner's `load_state_dict` got; empty in a new training.
         step (`int`): `state.global_step`: 0 in a new training.
         owner (`str`): Who asks, for messages.
+        storage (`str`, *optional*, defaults to `"device"`): As of `FlatParameters`.
 
     Returns:
-        `dict[str, torch.Tensor]`: By name, on the device and in the type of the parameters.
+        `dict[str, torch.Tensor]`: By name, on the device and in the type that `storage` says.
 
     Raises:
         ValueError: the training goes on from a checkpoint that does not hold the copy of these parameters.
     """
     if step == 0:
-        return {name: p.detach().clone() for name, p in parameters.items()}
+        return {name: torch.empty(p.shape, **place(storage, p)).copy_(p.detach()) for name, p in parameters.items()}
     wrong = [name for name, p in parameters.items() if name not in loaded or loaded[name].shape != p.shape]
     if wrong:
         raise ValueError(
@@ -33,7 +40,7 @@ def starting_weights(
             f"{len(wrong)} of {len(parameters)} parameters (first {wrong[0]!r}). Only StrategyTrainer and "
             "StrategyTrainerMixin keep them in their checkpoints: resume from one of theirs."
         )
-    return {name: loaded[name].to(p.device, p.dtype) for name, p in parameters.items()}
+    return {name: torch.empty(p.shape, **place(storage, p)).copy_(loaded[name]) for name, p in parameters.items()}
 
 
 def refuse_sharded(args, owner: str) -> None:

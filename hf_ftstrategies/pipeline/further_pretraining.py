@@ -191,7 +191,7 @@ def prepare_further_pretraining(
 def _arguments(
     args: StrategyTrainingArguments, options: PretrainingArguments, folder: OutputFolder
 ) -> StrategyTrainingArguments:
-    """BERT's own pre-training settings, computed as the fine-tuning computes."""
+    """BERT's own settings for pre-training, computed as the fine-tuning computes."""
     batch, per_device = options.pretraining_batch_size, options.pretraining_device_batch_size
     size, accumulation = divide_batch(batch, per_device, args.world_size, "pretraining_batch_size")
     defaults = {field.name: field.default for field in dataclasses.fields(args)}
@@ -205,7 +205,7 @@ def _arguments(
         learning_rate=options.pretraining_learning_rate,
         warmup_steps=options.pretraining_warmup_steps,
         lr_schedule="bert_linear",
-        bias_correction=False,
+        bias_correction=options.pretraining_bias_correction,
         weight_decay=0.01,
         adam_epsilon=1e-6,
         eval_strategy="steps",

@@ -37,6 +37,8 @@ class PretrainingArguments:
         pretraining_batch_size (`int`, *optional*, defaults to 32): Examples per step over all processes.
         pretraining_device_batch_size (`int`, *optional*, defaults to 32): What fits on a device at most.
         pretraining_learning_rate (`float`, *optional*, defaults to 5e-5): Peak rate.
+        pretraining_bias_correction (`bool`, *optional*, defaults to `True`): False = BERTAdam, whose updates are
+            three to six times larger during the first hundreds of steps, which can destroy the encoder.
         pretraining_save_steps (`int`, *optional*): Steps between checkpoints and held-out evaluations; None =
             a tenth of the steps.
         held_out_documents (`int`, *optional*, defaults to 500): Documents kept for measuring (a tenth at most).
@@ -47,6 +49,9 @@ class PretrainingArguments:
         ValueError: a value that makes no sense.
 
     Paper: Sun et al. 2019, section 5.1 (batch 32, length 128, 5e-5, 100,000 steps, 10,000 of warm-up) and 5.4.
+
+    Differs: Adam is bias-corrected, BERT's is not. With the paper's warm-up the two hardly differ; with a short one
+    they do (Zhang et al. 2021, section 4).
     """
 
     further_pretraining: str = _option(
@@ -70,6 +75,7 @@ class PretrainingArguments:
     pretraining_batch_size: int = _option(32, "Its examples per step over all processes.")
     pretraining_device_batch_size: int = _option(32, "What of it fits on a device at most.")
     pretraining_learning_rate: float = _option(5e-5, "Its peak learning rate.")
+    pretraining_bias_correction: bool = _option(True, "False = BERTAdam, as in BERT's code; for long warm-ups.")
     pretraining_save_steps: int | None = _option(None, "Steps between its checkpoints; empty = a tenth.")
     held_out_documents: int = _option(500, "Documents kept for measuring it, a tenth at most.")
     fine_tune_at: str | None = _option(None, "Fine-tune from these of its steps too, such as 10k,20k,50k.")

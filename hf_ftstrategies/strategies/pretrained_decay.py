@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from hf_ftstrategies.modeling.layer_map import LayerMap
+from hf_ftstrategies.optim.flat_parameters import check_storage
 from hf_ftstrategies.optim.groups import ParameterGroup
 from hf_ftstrategies.optim.starting_weights import refuse_sharded, starting_weights
 from hf_ftstrategies.strategies.base import Strategy
@@ -26,6 +27,7 @@ class PretrainedWeightDecay(Strategy):
     Args:
         strength (`float`, *optional*, defaults to 0.01): Factor of the rate. Zhang et al. tried 0.001 to 1.
         head (`bool`, *optional*, defaults to `False`): Let the head decay to its initial random values too.
+        storage (`str`, *optional*, defaults to `"device"`): Where p0 is kept, as of `SelfDistillation`.
 
     Raises:
         ValueError: strength not positive; later, no weight to decay, sharded parameters (FSDP, DeepSpeed), a
@@ -41,12 +43,14 @@ class PretrainedWeightDecay(Strategy):
     name = "pretrained_decay"
     paper = "Wiese et al. 2017; Zhang et al. 2021, section 6"
 
-    def __init__(self, strength: float = 0.01, head: bool = False):
+    def __init__(self, strength: float = 0.01, head: bool = False, storage: str = "device"):
         check_type("pretrained_weight_decay", strength, float)
         if not 0 < strength < float("inf"):
             raise ValueError(f"pretrained_weight_decay is {strength}: give a positive factor of the learning rate.")
+        check_storage(storage)
         self.strength = strength
         self.head = head
+        self.storage = storage
         self._decaying: dict[str, nn.Parameter] = {}
         self._start: dict[str, torch.Tensor] = {}
         self._start_of: dict[nn.Parameter, torch.Tensor] = {}
@@ -57,7 +61,7 @@ class PretrainedWeightDecay(Strategy):
         """On with `pretrained_weight_decay` other than 0."""
         if args.pretrained_weight_decay == 0:
             return None
-        return cls(args.pretrained_weight_decay, args.pretrained_weight_decay_head)
+        return cls(args.pretrained_weight_decay, args.pretrained_weight_decay_head, args.copy_storage)
 
     def check(self, args, layer_map: LayerMap) -> None:
         """The starting weights must be whole."""
@@ -86,7 +90,8 @@ class PretrainedWeightDecay(Strategy):
         """Remember the weights, and act whenever the optimizer does."""
         super().on_train_begin(args, state, control, **kwargs)
         self._release()  # a training that is tried again with smaller batches never ended
-        self._start = starting_weights(self._decaying, self._start, state.global_step, "pretrained_weight_decay")
+        owner = "pretrained_weight_decay"
+        self._start = starting_weights(self._decaying, self._start, state.global_step, owner, self.storage)
         self._start_of = {p: self._start[name] for name, p in self._decaying.items()}
         # of the optimizer inside accelerate's, which an fp16 scaler does not call where it skips a step
         self._hook = optimizer.optimizer.register_step_pre_hook(self._decay)
@@ -99,7 +104,7 @@ class PretrainedWeightDecay(Strategy):
         for group in optimizer.param_groups:
             moving = [p for p in group["params"] if p.grad is not None and p in self._start_of]
             if moving:
-                start = [self._start_of[p] for p in moving]
+                start = [self._start_of[p].to(p.device, p.dtype) for p in moving]
                 torch._foreach_lerp_(moving, start, float(group["lr"]) * self.strength)
 
     def on_train_end(self, args, state, control, **kwargs):
@@ -122,7 +127,8 @@ class PretrainedWeightDecay(Strategy):
 
     def settings(self):
         """As given."""
-        return {"strength": self.strength, "head": self.head}
+        stored = {} if self.storage == "device" else {"storage": self.storage}
+        return {"strength": self.strength, "head": self.head, **stored}
 
     def summary(self) -> str:
         """For people."""

@@ -11,7 +11,7 @@ from torch import nn
 from torch.func import functional_call
 
 from hf_ftstrategies.modeling.layer_map import LayerMap
-from hf_ftstrategies.optim.flat_parameters import check_copyable
+from hf_ftstrategies.optim.flat_parameters import check_copyable, check_storage
 from hf_ftstrategies.optim.parameter_averages import MovingAverage, ParameterWindow, WindowMean, ema_weight
 from hf_ftstrategies.strategies.base import Strategy
 from hf_ftstrategies.suggest import check_type, did_you_mean
@@ -42,6 +42,9 @@ class SelfDistillation(Strategy):
             parameters are an exponential moving average of decay min(0.995, (1 + n) / (10 + n)) after step n.
         teacher_size (`int`, *optional*, defaults to 1): Number of students in the teacher of `"sda"` and `"sdv"`.
         weight (`float`, *optional*, defaults to 1.0): Of the error in the loss.
+        storage (`str`, *optional*, defaults to `"device"`): Where the students of `"sda"` and `"sdv"` are kept: like
+            the parameters; `"host"`: in pinned main memory; `"bfloat16"`: in half the bytes, rounded to 8 bits. The
+            mean of `"sda"` is always like the parameters.
 
     Raises:
         ValueError: an unknown mode, a size or weight that makes no sense; FSDP, DeepSpeed, parameters in half
@@ -56,7 +59,7 @@ class SelfDistillation(Strategy):
     name = "self_distillation"
     paper = "Xu et al. 2020 (arXiv 2002.10345), self-distillation"
 
-    def __init__(self, mode: str = "sda", teacher_size: int = 1, weight: float = 1.0):
+    def __init__(self, mode: str = "sda", teacher_size: int = 1, weight: float = 1.0, storage: str = "device"):
         check_type("self_distillation", mode, str)
         check_type("teacher_size", teacher_size, int)
         check_type("distillation_weight", weight, float)
@@ -72,9 +75,11 @@ class SelfDistillation(Strategy):
             )
         if not 0 <= weight < float("inf"):
             raise ValueError(f"distillation_weight is {weight}: give 0 or a positive number.")
+        check_storage(storage)
         self.mode = mode
         self.teacher_size = teacher_size
         self.weight = weight
+        self.storage = storage
         self._model: nn.Module | None = None
         self._parameters: dict[str, nn.Parameter] = {}
         self._students: ParameterWindow | MovingAverage | None = None
@@ -86,7 +91,7 @@ class SelfDistillation(Strategy):
         """On with `self_distillation` other than `"none"`."""
         if args.self_distillation == "none":
             return None
-        return cls(args.self_distillation, args.teacher_size, args.distillation_weight)
+        return cls(args.self_distillation, args.teacher_size, args.distillation_weight, args.copy_storage)
 
     def check(self, args, layer_map: LayerMap) -> None:
         """The parameters must be such that they can be copied."""
@@ -108,7 +113,8 @@ class SelfDistillation(Strategy):
             return MovingAverage(ema_weight)
         if self.teacher_size == 1:
             return None
-        return (WindowMean if self.mode == "sda" else ParameterWindow)(self.teacher_size, with_initial=True)
+        window = WindowMean if self.mode == "sda" else ParameterWindow
+        return window(self.teacher_size, with_initial=True, storage=self.storage)
 
     def loss_term(self, model, inputs, outputs) -> torch.Tensor:
         """The weighted error on this micro-batch."""
@@ -155,7 +161,8 @@ class SelfDistillation(Strategy):
 
     def settings(self):
         """As given."""
-        return {"mode": self.mode, "teacher_size": self.teacher_size, "weight": self.weight}
+        stored = {} if self.storage == "device" else {"storage": self.storage}
+        return {"mode": self.mode, "teacher_size": self.teacher_size, "weight": self.weight, **stored}
 
     def summary(self) -> str:
         """For people."""

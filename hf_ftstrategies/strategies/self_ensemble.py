@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from hf_ftstrategies.modeling.layer_map import LayerMap
-from hf_ftstrategies.optim.flat_parameters import check_copyable
+from hf_ftstrategies.optim.flat_parameters import check_copyable, check_storage
 from hf_ftstrategies.optim.parameter_averages import BestMean, MovingAverage, WindowMean, ema_weight, mean_weight
 from hf_ftstrategies.strategies.base import Strategy
 from hf_ftstrategies.strategies.state_files import load_states
@@ -36,6 +36,8 @@ class SelfEnsemble(Strategy):
         size (`int`, *optional*, defaults to 10): Students of `"last_k"` and `"best_k"`; that many copies are kept.
         start (`float`, *optional*, defaults to 0): Steps whose students do not count; below 1, a fraction of the
             training. Until then the average is the student.
+        storage (`str`, *optional*, defaults to `"device"`): Where these copies are, as of `SelfDistillation`; their
+            average is always like the parameters.
 
     Attributes:
         final_weights (`str`, *optional*): `"student"` or `"ensemble"`, once the model has its final weights.
@@ -55,7 +57,7 @@ class SelfEnsemble(Strategy):
     name = "self_ensemble"
     paper = "Xu et al. 2020 (arXiv 2002.10345), self-ensemble"
 
-    def __init__(self, mode: str = "se", size: int = 10, start: float = 0):
+    def __init__(self, mode: str = "se", size: int = 10, start: float = 0, storage: str = "device"):
         check_type("self_ensemble", mode, str)
         check_type("ensemble_size", size, int)
         check_type("ensemble_start", start, float)
@@ -67,9 +69,11 @@ class SelfEnsemble(Strategy):
             raise ValueError(f"ensemble_size is {size}: give at least 1 student.")
         if not 0 <= start < float("inf") or (start >= 1 and start != int(start)):
             raise ValueError(f"ensemble_start is {start}: give a number of steps, or a fraction of training below 1.")
+        check_storage(storage)
         self.mode = mode
         self.size = size
         self.start = start
+        self.storage = storage
         self.final_weights: str | None = None
         self._start_step = 0
         self._parameters: dict[str, nn.Parameter] = {}
@@ -81,7 +85,7 @@ class SelfEnsemble(Strategy):
         """On with `self_ensemble` other than `"none"`."""
         if args.self_ensemble == "none":
             return None
-        return cls(args.self_ensemble, args.ensemble_size, args.ensemble_start)
+        return cls(args.self_ensemble, args.ensemble_size, args.ensemble_start, args.copy_storage)
 
     def check(self, args, layer_map: LayerMap) -> None:
         """The parameters must be such that they can be copied, and all there is to average."""
@@ -119,9 +123,9 @@ class SelfEnsemble(Strategy):
 
     def _no_average(self) -> WindowMean | BestMean | MovingAverage:
         if self.mode == "best_k":
-            return BestMean(self.size)
+            return BestMean(self.size, self.storage)
         if self.mode == "last_k":
-            return WindowMean(self.size, with_initial=False)
+            return WindowMean(self.size, with_initial=False, storage=self.storage)
         return MovingAverage(mean_weight if self.mode == "se" else ema_weight)
 
     def on_pre_optimizer_step(self, args, state, control, **kwargs):
@@ -187,7 +191,9 @@ class SelfEnsemble(Strategy):
 
     def settings(self):
         """As given; the size only where it matters."""
-        return {"mode": self.mode, **({"size": self.size} if self.mode.endswith("_k") else {}), "start": self.start}
+        stored = {} if self.storage == "device" else {"storage": self.storage}
+        windowed = {"size": self.size, **stored} if self.mode.endswith("_k") else {}
+        return {"mode": self.mode, **windowed, "start": self.start}
 
     def summary(self) -> str:
         """For people."""

@@ -31,6 +31,17 @@ def snapshot_of(named):
     return {name: parameter.detach().clone() for name, parameter in named.items()}
 
 
+@pytest.mark.parametrize(("storage", "dtype"), [("host", torch.float32), ("bfloat16", torch.bfloat16)])
+def test_rows_stored_elsewhere_come_back_as_the_parameters_are(storage, dtype):
+    named, flat = parameters(a=(2, 3), b=(4,)), FlatParameters(2, storage)
+    flat.include(named)
+    flat.write(1)
+    assert [(piece.shape, piece.dtype, piece.device.type) for piece in flat.pieces] == [((2, 10), dtype, "cpu")]
+    expected = {name: value.to(dtype).float() for name, value in snapshot_of(named).items()}
+    assert equal(flat.restored(0), expected)
+    assert equal(flat.restored(1), expected)
+
+
 def test_parameters_join_later_with_their_present_values_and_only_once():
     named, flat = parameters(a=(2,), b=(3,)), FlatParameters(2)
     flat.include({"a": named["a"]})

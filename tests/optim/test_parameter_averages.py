@@ -50,7 +50,7 @@ def test_window_mean_is_the_mean_of_the_last_values(size, with_initial):
         window.update()
         students = walk.past if with_initial else walk.past[1:]
         expected = np.array(students[-size:])
-        assert len(window.copies()) == len(expected) == min(step + with_initial, size)
+        assert len(list(window.copies())) == len(expected) == min(step + with_initial, size)
         np.testing.assert_allclose(flat(mean.copies()[0]), expected.mean(0), rtol=0, atol=2e-6)
         found = sorted(map(tuple, map(flat, window.copies())))
         assert found == sorted(map(tuple, expected))
@@ -105,7 +105,21 @@ def test_mean_of_the_best(size):
         )
 
 
+@pytest.mark.parametrize("size", [3, EXACT_SIZE + 1])
+def test_a_window_in_bfloat16_has_the_mean_of_the_rounded_values(size):
+    walk, window = Walk(), WindowMean(size, with_initial=True, storage="bfloat16")
+    window.include(walk.named)
+    for _ in range(3 * size):
+        walk.step(window)
+        rounded = torch.tensor(np.array(walk.past[-size:])).to(torch.bfloat16).double()
+        assert [view.dtype for view in window.copies()[0].values()] == [torch.float32] * 2
+        np.testing.assert_allclose(flat(window.copies()[0]), rounded.mean(0), rtol=0, atol=2e-6)
+
+
 MAKERS = {
+    "in bfloat16": lambda: WindowMean(4, with_initial=True, storage="bfloat16"),
+    "window in bfloat16": lambda: ParameterWindow(4, with_initial=True, storage="bfloat16"),
+    "window on the host": lambda: ParameterWindow(4, with_initial=True, storage="host"),
     "exact mean": lambda: WindowMean(4, with_initial=True),
     "mean of many": lambda: WindowMean(EXACT_SIZE + 2, with_initial=False),
     "window": lambda: ParameterWindow(4, with_initial=True),

@@ -157,7 +157,10 @@ def test_a_step_that_the_fp16_scaler_skips_does_not_decay(fused):
 
 
 @pytest.mark.parametrize("cut", [1, 4])
-@pytest.mark.parametrize("settings", [{}, {"bias_correction": False, "gradient_accumulation_steps": 2}, COMPOSED])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"bias_correction": False, "gradient_accumulation_steps": 2}, COMPOSED, {"copy_storage": "bfloat16"}],
+)
 def test_resumes_to_equal_bits(tmp_path, cut, settings):
     epochs = settings.get("gradient_accumulation_steps", 1)
     settings = {"pretrained_weight_decay": 1.0, "save_strategy": "steps", "save_steps": 1, **settings}
@@ -167,6 +170,19 @@ def test_resumes_to_equal_bits(tmp_path, cut, settings):
     resumed = train(tmp_path / "cut", loaded_bert(tmp_path), resume=True, **settings)
     assert resumed.state.global_step == straight.state.global_step == 6
     assert equal(snapshot(straight.model), snapshot(resumed.model))
+
+
+def test_in_bfloat16_weights_decay_to_their_rounded_start(tmp_path):
+    record = Record()
+    strategy = PretrainedWeightDecay(1e3, storage="bfloat16")
+    train(tmp_path, callbacks=[record], strategies=[strategy], learning_rate=1e-3, lr_scheduler_type="constant")
+    start, moved = record.weights[0], 0
+    for name, weight in record.weights[-1].items():
+        if decays(name):
+            # the rest of the way is that of one update of Adam
+            torch.testing.assert_close(weight, start[name].to(torch.bfloat16).float(), rtol=0, atol=1.01e-3)
+            moved += 1
+    assert moved > 10
 
 
 def test_decays_to_the_weights_after_reinit(tmp_path):

@@ -45,6 +45,9 @@ TEACHERS = {
     "sda of one": {"self_distillation": "sda"},
     "sdv": {"self_distillation": "sdv", "teacher_size": 3},
     "ema": {"self_distillation": "ema"},
+    "sda in bfloat16": {"self_distillation": "sda", "teacher_size": 3, "copy_storage": "bfloat16"},
+    "sdv in bfloat16": {"self_distillation": "sdv", "teacher_size": 3, "copy_storage": "bfloat16"},
+    "sdv on the host": {"self_distillation": "sdv", "teacher_size": 3, "copy_storage": "host"},
 }
 each_teacher = pytest.mark.parametrize("teacher", TEACHERS.values(), ids=TEACHERS)
 
@@ -359,6 +362,7 @@ def test_a_model_without_logits_is_named():
         ({"mode": "sdx"}, "known are none, sda, sdv, ema. Did you mean"),
         ({"teacher_size": 0}, "teacher_size is 0: a teacher is made of at least 1"),
         ({"mode": "ema", "teacher_size": 3}, "self_distillation='ema' has no window"),
+        ({"storage": "hosts"}, "known are device, host, bfloat16. Did you mean 'host'"),
         ({"weight": -1.0}, "distillation_weight is -1.0"),
         ({"weight": float("nan")}, "distillation_weight is nan"),
     ],

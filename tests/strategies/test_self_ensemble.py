@@ -28,7 +28,11 @@ MODES = {
     "last 3": {"self_ensemble": "last_k", "ensemble_size": 3},
     "last 11": {"self_ensemble": "last_k", "ensemble_size": 11},
 }
-BEST = {"best 2": {"self_ensemble": "best_k", "ensemble_size": 2}}
+BEST = {
+    "best 2": {"self_ensemble": "best_k", "ensemble_size": 2},
+    "best 2, in bfloat16": {"self_ensemble": "best_k", "ensemble_size": 2, "copy_storage": "bfloat16"},
+    "last 3, in bfloat16": {"self_ensemble": "last_k", "ensemble_size": 3, "copy_storage": "bfloat16"},
+}
 each_mode = pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 each_mode_and_best = pytest.mark.parametrize("mode", [*MODES.values(), *BEST.values()], ids=[*MODES, *BEST])
 
@@ -142,7 +146,7 @@ def without(tmp_path_factory):
 @each_mode_and_best
 def test_the_training_is_not_touched(tmp_path, without, mode):
     """Neither the student nor the random streams, though the evaluations are twice as many."""
-    train(tmp_path, **mode, **EVALUATED)
+    train(tmp_path, **{**mode, "copy_storage": "device"}, **EVALUATED)  # the teacher's copies would be rounded too
     checkpoint = tmp_path / "checkpoint-12"
     assert equal(load_file(without / "model.safetensors"), load_file(checkpoint / "model.safetensors"))
     assert (without / "rng_state.pth").read_bytes() == (checkpoint / "rng_state.pth").read_bytes()
