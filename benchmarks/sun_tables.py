@@ -28,7 +28,7 @@ LONG = [
     "--num_train_epochs", "1", "--evaluations", "1",
 ]  # fmt: skip
 LAYERS = [*COMMON, "--num_train_epochs", "2", "--evaluations", "2"]
-SHORT = [*LONG, "--max_length", "128", "--truncation_head", "32", "--bf16", "True"]
+SHORT = [*LONG, "--max_length", "128", "--truncation_head", "32", "--bf16", "True", "--use_cpu", "True"]
 # four chunks of 24 reviews at once are 96 texts
 CHUNKS = ["--max_chunks", "4", "--per_device_train_batch_size", "12", "--per_device_eval_batch_size", "16"]
 # row -> published error in % (IMDb; of the 12 blocks of BERT-base in table 3), options

@@ -27,6 +27,7 @@ from hf_ftstrategies.modeling.features import collate_features, compute_features
 from hf_ftstrategies.modeling.loading import check_fit, explain_load_error
 from hf_ftstrategies.modeling.packaged import PretrainedSource, find_pretrained
 from hf_ftstrategies.pipeline.arguments import RunArguments, divide_batch
+from hf_ftstrategies.pipeline.interruptions import GuardedTrainer, saving_on_signals
 from hf_ftstrategies.pipeline.machine import hardware, peak_memory_mib, versions
 from hf_ftstrategies.pipeline.output import checkpoint_to_resume
 from hf_ftstrategies.pipeline.progress import StageProgress, hush_transformers
@@ -79,7 +80,8 @@ class FineTuning:
         else:
             if checkpoint is not None:
                 logger.warning("Resuming from %s.", checkpoint)
-            self.trainer.train(resume_from_checkpoint=checkpoint)
+            with saving_on_signals(self.trainer):
+                self.trainer.train(resume_from_checkpoint=checkpoint)
         return time.perf_counter() - begin
 
     def _use_features(self) -> None:
@@ -219,7 +221,7 @@ def prepare_fine_tuning(
     model = load_pretrained(lambda path: _load_model(path, run, info), source, run.model)
     check_fit(model, tokenizer, run.max_length)
     args = _for_task(args, run, info)
-    trainer = StrategyTrainer(
+    trainer = GuardedTrainer(
         model,
         args,
         train_dataset=splits["train"],

@@ -24,6 +24,7 @@ from hf_ftstrategies.modeling.pretraining import load_pretraining_model
 from hf_ftstrategies.pipeline.arguments import RunArguments, divide_batch
 from hf_ftstrategies.pipeline.errors import as_value_errors
 from hf_ftstrategies.pipeline.fine_tuning import load_pretrained
+from hf_ftstrategies.pipeline.interruptions import saving_on_signals
 from hf_ftstrategies.pipeline.output import OutputFolder, checkpoint_to_resume
 from hf_ftstrategies.pipeline.pretraining_arguments import PretrainingArguments
 from hf_ftstrategies.pipeline.pretraining_examples import (
@@ -75,7 +76,8 @@ class FurtherPretraining:
             self.trainer.add_callback(StageProgress("further pre-training", self.trainer.plan()))
         if checkpoint is not None:
             logger.warning("Resuming the further pre-training from %s.", checkpoint)
-        self.trainer.train(resume_from_checkpoint=checkpoint)
+        with saving_on_signals(self.trainer):
+            self.trainer.train(resume_from_checkpoint=checkpoint)
         return time.perf_counter() - begin
 
     def notes(self) -> list[str]:

@@ -9,6 +9,7 @@ import torch
 from transformers import Trainer, TrainerCallback
 
 from hf_ftstrategies.modeling.pretraining import pretraining_losses
+from hf_ftstrategies.pipeline.interruptions import StopAtBadLoss
 from hf_ftstrategies.trainer import StrategyTrainerMixin
 
 
@@ -25,7 +26,7 @@ class _TwoLosses(Trainer):
         return (loss, outputs) if return_outputs else loss
 
 
-class PretrainingTrainer(StrategyTrainerMixin, _TwoLosses):
+class PretrainingTrainer(StopAtBadLoss, StrategyTrainerMixin, _TwoLosses):
     """`StrategyTrainer` whose loss is the mean over all masked tokens plus the mean over all sentence pairs.
 
     Both means are over the optimizer step, whatever its micro-batches and processes; both are logged.

@@ -27,6 +27,7 @@ from hf_ftstrategies.pipeline.arguments import RunArguments
 from hf_ftstrategies.pipeline.errors import as_value_errors, hide_secrets, print_error
 from hf_ftstrategies.pipeline.fine_tuning import prepare_fine_tuning
 from hf_ftstrategies.pipeline.further_pretraining import further_pretrain
+from hf_ftstrategies.pipeline.interruptions import RunStopped, explained
 from hf_ftstrategies.pipeline.output import MANIFEST, OutputFolder
 from hf_ftstrategies.pipeline.pretraining_arguments import PretrainingArguments
 from hf_ftstrategies.pipeline.publish import take_destination, without_token
@@ -115,17 +116,18 @@ def main(recipe: Recipe, argv: Sequence[str] | None = None) -> dict[str, Any]:
     Returns:
         `dict`: the contents of `results.json`.
 
-    Exits with status 2 and one line on bad input; `--debug` as the last option shows the traceback.
+    Exits with status 2 and one line on bad input; with one line and another status where a training cannot go on
+    (`explained`). `--debug` as the last option shows the traceback.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     debug = argv[-1:] == ["--debug"]  # last and without a value: Transformers has an option of that name
     try:
         return run_recipe(recipe, argv[:-1] if debug else argv)
-    except (ValueError, ImportError) as error:  # ImportError: an option asks for a package that is not installed
+    except (ValueError, ImportError, RunStopped) as error:  # ImportError: an option asks for a missing package
         if debug:
             raise
         print_error(error)
-        raise SystemExit(2) from error
+        raise SystemExit(getattr(error, "status", 2)) from error
 
 
 def run_recipe(recipe: Recipe, argv: Sequence[str]) -> dict[str, Any]:
@@ -145,10 +147,11 @@ def run_recipe(recipe: Recipe, argv: Sequence[str]) -> dict[str, Any]:
             destination.claim(settings, output.path)
         command = ["accelerate", "launch", f"recipes/{recipe.name}.py", *hide_secrets(without_token(argv))]
         identity = {"recipe": recipe.name, "title": recipe.title, "command": shlex.join(command)}
-        if pretraining.is_on:
-            results = _pretrain_and_fine_tune(identity, run, args, pretraining, output, begin)
-        else:
-            results = _fine_tune(identity, run, args, output, begin)
+        with explained(args, output.path):
+            if pretraining.is_on:
+                results = _pretrain_and_fine_tune(identity, run, args, pretraining, output, begin)
+            else:
+                results = _fine_tune(identity, run, args, output, begin)
     console.print(format_summary(results))
     console.print(f"Report: {output.path / 'report.html'}", soft_wrap=True, markup=False)
     if destination is not None and output.is_owner:
