@@ -9,31 +9,14 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification
 
 from hf_ftstrategies import StrategyTrainer
+from tests.strategies_at_work import STRATEGIES, joined
 from tests.tiny import arguments, equal, loaded_bert, rows, snapshot
 
 STEPS, CUT = 6, 3
-STRATEGIES = {
-    "layerwise": {"layer_decay": 0.9},
-    "triangular": {"lr_schedule": "slanted_triangular"},
-    "bert adam": {"bias_correction": False, "lr_schedule": "bert_linear", "warmup_steps": 2},
-    "gradual": {"unfreezing": "gradual", "unfreeze_every": "1"},
-    "chain-thaw": {"unfreezing": "chain_thaw", "unfreeze_every": "1"},
-    "re-init": {"reinit_layers": 1},
-    "mixout": {"mixout": 0.5},
-    "pre-trained decay": {"pretrained_weight_decay": 1.0},
-    "distance": {"log_layer_distance": True},
-    "sda": {"self_distillation": "sda", "teacher_size": 3},
-    "sdv": {"self_distillation": "sdv", "teacher_size": 2},
-    "ema teacher": {"self_distillation": "ema"},
-    "se": {"self_ensemble": "se"},
-    "last k": {"self_ensemble": "last_k", "ensemble_size": 2, "ensemble_start": 2},
-    "best k": {"self_ensemble": "best_k", "ensemble_size": 2, "evaluations": 2},
-    "early stopping": {"early_stopping_patience": 5, "evaluations": 2, "load_best_model_at_end": True},
-}
 PAIRS = [
-    pytest.param({**STRATEGIES[a], **STRATEGIES[b]}, id=f"{a} + {b}")
+    pytest.param(settings, id=f"{a} + {b}")
     for a, b in combinations(STRATEGIES, 2)
-    if {**STRATEGIES[a], **STRATEGIES[b]} == {**STRATEGIES[b], **STRATEGIES[a]}  # no option is given twice
+    if (settings := joined(a, b)) is not None
 ]
 
 

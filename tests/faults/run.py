@@ -1,40 +1,43 @@
-"""A training that can be killed anywhere and started again by the same command line: `python run.py OUT`."""
+"""A training that can be killed anywhere and started again by the same command line: `run.py OUT SETTINGS`."""
 
-import re
+import json
 import sys
 from pathlib import Path
+
+from transformers import TrainerCallback
 
 from hf_ftstrategies import StrategyTrainer
 from hf_ftstrategies.pipeline.output import newest_complete_checkpoint
 from tests.tiny import arguments, rows, tiny_bert
 
 STEPS = 42
-COMPOSED = {
+COMMON = {
     "num_train_epochs": 7,
     "per_device_train_batch_size": 2,
     "gradient_accumulation_steps": 2,
-    "layer_decay": 0.9,
-    "lr_schedule": "slanted_triangular",
-    "reinit_layers": 1,
-    "unfreezing": "gradual",
-    "unfreeze_every": 0.15,
     "weight_decay": 0.1,
-    "self_distillation": "sda",
-    "teacher_size": 3,
-    "self_ensemble": "se",
     "save_strategy": "steps",
     "save_steps": 1,
     "save_total_limit": 3,
 }
 
 
-def step_of(checkpoint: str | Path) -> int:
-    return int(re.fullmatch(r"checkpoint-(\d+)", Path(checkpoint).name)[1])
+class Tell(TrainerCallback):
+    """Write the step that is done to OUT.step."""
+
+    def on_step_end(self, args, state, control, **kwargs):
+        Path(args.output_dir).with_suffix(".step").write_text(str(state.global_step))
 
 
 if __name__ == "__main__":
-    out = Path(sys.argv[1])
-    trainer = StrategyTrainer(tiny_bert(), arguments(out, **COMPOSED), train_dataset=rows())
+    out, settings = Path(sys.argv[1]), json.loads(sys.argv[2])
+    trainer = StrategyTrainer(
+        tiny_bert(),
+        arguments(out, **COMMON, **settings),
+        train_dataset=rows(),
+        eval_dataset=rows(8, seed=1),
+        callbacks=[Tell()],
+    )
     trainer.train(resume_from_checkpoint=newest_complete_checkpoint(out))
     trainer.save_model(out / "final")
     trainer.save_state()
