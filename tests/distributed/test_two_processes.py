@@ -41,6 +41,7 @@ AVERAGED = {
     "metric_for_best_model": "ensemble_loss",
 }
 BERT_ADAM = {"bias_correction": False, "lr_schedule": "bert_linear", "warmup_steps": 2, "learning_rate": 1e-3}
+EVALUATED = {"evaluations": 2, "save_strategy": "steps", "load_best_model_at_end": True}
 SAVED = {"save_strategy": "steps", "save_steps": 3}
 
 RUNS = {
@@ -50,6 +51,13 @@ RUNS = {
     "composed_accumulated": {"settings": {**COMPOSED, "gradient_accumulation_steps": 2}},
     "averaged": {"settings": AVERAGED},
     "sdv": {"settings": {"self_distillation": "sdv", "teacher_size": 2, "self_ensemble": "ema"}},
+    "ema_se": {"settings": {"self_distillation": "ema", "self_ensemble": "se", "gradient_accumulation_steps": 2}},
+    "best": {"settings": {"self_ensemble": "best_k", "ensemble_size": 2, "evaluations": 3}},
+    "thawed": {
+        "settings": {"unfreezing": "chain_thaw", "unfreeze_every": "1", "early_stopping_patience": 9} | EVALUATED
+    },
+    # the last step has 5 rows; by default accelerate would fill it up with the first rows, over two processes only
+    "uneven": {"settings": {**COMPOSED, "accelerator_config": {"even_batches": False}}, "count": 37},
     "bert_adam": {"settings": BERT_ADAM},
     "held": {"settings": HELD},
     "stock": {"trainer": "Trainer", "settings": {}},

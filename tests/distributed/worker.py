@@ -48,13 +48,14 @@ def train(
     stop: int | None = None,
     resume: bool = False,
     folder: str | None = None,
+    count: int = 40,
 ) -> None:
-    """Train a tiny BERT without dropout on 40 rows in order, and write down what happened on this rank."""
+    """Train a tiny BERT without dropout on some rows in order, and write down what happened on this rank."""
     recorder = Recorder(stop)
     trainer = TRAINERS[trainer](
         tiny_bert(dropout=0.0),
         arguments(out / (folder or name), train_sampling_strategy="sequential", **settings),
-        train_dataset=rows(40),
+        train_dataset=rows(count),
         eval_dataset=rows(8, seed=1),
         callbacks=[recorder],
     )
