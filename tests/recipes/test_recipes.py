@@ -4,6 +4,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+from accelerate.commands.config.config_args import load_config_from_file
 
 from hf_ftstrategies.cli import load_recipe
 from hf_ftstrategies.data.registry import REGISTRY
@@ -70,6 +71,14 @@ def test_presets_name_a_known_data_set_and_the_docstring_launches_the_script(pat
     recipe = load_recipe(str(path))
     assert recipe.presets["dataset"] in (*REGISTRY, "")
     assert f"recipes/{path.name}" in ast.get_docstring(ast.parse(path.read_text()))
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES[0].parent.glob("accelerate/*.yaml")), ids=lambda path: path.stem)
+def test_accelerate_reads_the_configurations(path):
+    config = load_config_from_file(str(path))
+    assert config.num_machines == 1
+    assert config.num_processes == 4
+    assert config.distributed_type.value == {"ddp": "MULTI_GPU", "fsdp2": "FSDP"}.get(path.stem, "DEEPSPEED")
 
 
 def test_suns_presets_are_the_papers():
