@@ -9,7 +9,7 @@ from hf_ftstrategies import StrategyTrainer
 from hf_ftstrategies.pipeline import fine_tuning
 from tests.bad_input.makers import rows
 from tests.bad_input.runs import contents, error_of, run, tiny
-from tests.faults.run import step_of
+from tests.faults.harness import step_of
 from tests.tiny import arguments, tiny_bert
 from tests.tiny import rows as token_rows
 
