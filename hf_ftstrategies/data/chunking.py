@@ -86,6 +86,34 @@ def encode_chunks(
     return batch
 
 
+def describe_reading(
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    max_length: int,
+    strategy: str,
+    head: int | float,
+    chunked: bool = False,
+    stride: int = 0,
+    max_chunks: int | None = None,
+) -> dict[str, int | None]:
+    """What `encode_batch`, or with `chunked` `encode_chunks`, does to single texts, in numbers.
+
+    Args:
+        As of these.
+
+    Returns:
+        `dict`: `max_length`; `limit`, content tokens above which a text is cut, None = never; `front` and `back`, what
+        is then kept; with `chunked`, `chunk_step`, content tokens from one chunk to the next.
+    """
+    budget = _content_budget(tokenizer, _template(tokenizer, pair=False), max_length)
+    limit, steps = budget, {}
+    if chunked:
+        steps = {"chunk_step": budget - stride}
+        limit = None if max_chunks is None else budget + (max_chunks - 1) * (budget - stride)
+    front, back = (None, None) if limit is None else _ends(limit, strategy, head)
+    return {"max_length": max_length, "limit": limit, "front": front, "back": back, **steps}
+
+
 @dataclass
 class ChunkCollator:
     """Put the chunks of all texts of a batch into one padded batch of the encoder.

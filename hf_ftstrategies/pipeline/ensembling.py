@@ -21,6 +21,7 @@ from hf_ftstrategies.data.tasks import get_task
 from hf_ftstrategies.evaluation.ensembles import average_models, load_trained, vote
 from hf_ftstrategies.evaluation.plots import metric_label
 from hf_ftstrategies.evaluation.scores import compute_metrics_for
+from hf_ftstrategies.modeling.as_trained import keep_reading
 from hf_ftstrategies.pipeline.arguments import RunArguments
 from hf_ftstrategies.pipeline.fine_tuning import load_splits, make_collator, tokenise
 from hf_ftstrategies.pipeline.output import MANIFEST
@@ -162,8 +163,11 @@ def _predict(
 
 
 def _save(folder: Path, model: PreTrainedModel, first: str, facts: dict[str, Any]) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(first)
+    if (reading := getattr(model.config, "reading", None)) is not None:
+        keep_reading(model, tokenizer, reading, folder)
     model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(first).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     (folder / "ensemble.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 

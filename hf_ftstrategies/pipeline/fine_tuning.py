@@ -15,13 +15,14 @@ from transformers.trainer_callback import ProgressCallback
 from transformers.trainer_utils import EvalPrediction
 
 from hf_ftstrategies.arguments import StrategyTrainingArguments
-from hf_ftstrategies.data.chunking import ChunkCollator, encode_chunks
+from hf_ftstrategies.data.chunking import ChunkCollator, describe_reading, encode_chunks
 from hf_ftstrategies.data.info import DatasetInfo
 from hf_ftstrategies.data.sources import load_dataset_splits
 from hf_ftstrategies.data.splits import make_splits
 from hf_ftstrategies.data.streaming import Seen, TrainStream, load_streamed_splits
 from hf_ftstrategies.data.tasks import get_task
 from hf_ftstrategies.evaluation.scores import compute_metrics_for, per_class_scores
+from hf_ftstrategies.modeling.as_trained import keep_reading
 from hf_ftstrategies.modeling.classifier import EncoderClassifier
 from hf_ftstrategies.modeling.features import collate_features, compute_features
 from hf_ftstrategies.modeling.loading import check_fit, explain_load_error
@@ -103,9 +104,17 @@ class FineTuning:
         self.trainer._load_best_model()
 
     def save_model(self, folder: str | Path) -> None:
-        """Write the model and its tokenizer, as any Transformers model."""
-        self.trainer.accelerator.unwrap_model(self.trainer.model).save_pretrained(folder)
-        self.trainer.processing_class.save_pretrained(folder)
+        """Write the model and its tokenizer, as any Transformers model, and how texts were read."""
+        model, tokenizer = self.trainer.accelerator.unwrap_model(self.trainer.model), self.trainer.processing_class
+        keep_reading(model, tokenizer, self._reading(), folder)
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+    def _reading(self) -> dict[str, Any]:
+        run = self.run
+        chunks = {"stride": run.chunk_stride, "max_chunks": run.max_chunks} if run.chunk_pooling != "none" else {}
+        settings = {"max_length": run.max_length, "strategy": run.truncation, "head": run.truncation_head}
+        return describe_reading(self.trainer.processing_class, **settings, chunked=bool(chunks), **chunks)
 
     def evaluate(self) -> dict[str, Any]:
         """Metrics of every split but train, the confusion matrix of the last, and the majority baseline."""
@@ -161,6 +170,7 @@ class FineTuning:
             },
             "model": self.source.hub_id,
             "feature_based": self.run.feature_based,
+            "reading": self._reading(),
             "seed": self.args.seed,
             "history": state.log_history,
             "selected": {

@@ -169,3 +169,27 @@ def train_in_two_places(folder, stop):
 def train_and_survive(folder):
     """The steps of a training that pushes."""
     return train_and_push(folder, stop=99).state.global_step
+
+
+def train_and_push_adapter(folder):
+    """Logits of a LoRA that a StrategyTrainer trained and pushed: its own, and after loading it from the Hub."""
+    import peft
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    from hf_ftstrategies import StrategyTrainer
+    from tests.tiny import LABELS, arguments, rows, tiny_bert
+
+    tiny_bert().push_to_hub("user/base")
+    config = peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query", "value"])
+    model = peft.get_peft_model(
+        AutoModelForSequenceClassification.from_pretrained("user/base", num_labels=LABELS), config
+    )
+    args = arguments(folder / "out", push_to_hub=True, hub_model_id="user/adapter", layer_decay=0.9)
+    trainer = StrategyTrainer(model, args, train_dataset=rows())
+    trainer.train()
+    trainer.push_to_hub()
+    ids = torch.stack([row["input_ids"] for row in rows(4, seed=1)])
+    loaded = peft.AutoPeftModelForSequenceClassification.from_pretrained("user/adapter", num_labels=LABELS)
+    with torch.no_grad():
+        return [each.eval()(input_ids=ids).logits.tolist() for each in (trainer.model, loaded)]

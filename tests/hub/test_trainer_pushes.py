@@ -22,3 +22,11 @@ def test_a_training_survives_pushes_that_fail(hub, run, tmp_path):
     assert run(client.train_and_survive, tmp_path) == 12
     assert hub.routes().count("preupload") > 0
     assert set(hub.store.files("user/run", "main")) == {".gitattributes"}
+
+
+def test_an_adapter_is_pushed_as_an_adapter(hub, run, tmp_path):
+    trained, loaded = run(client.train_and_push_adapter, tmp_path)
+    np.testing.assert_allclose(loaded, trained, rtol=0, atol=1e-6)
+    files = set(hub.store.files("user/adapter", "main"))
+    assert {"adapter_model.safetensors", "adapter_config.json"} < files
+    assert "model.safetensors" not in files

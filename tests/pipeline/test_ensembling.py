@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 from typer.testing import CliRunner
 
 from hf_ftstrategies.cli import app
@@ -44,6 +44,8 @@ def test_each_model_the_vote_and_the_average(runs, tmp_path):
     assert len(AutoTokenizer.from_pretrained(tmp_path / "mean")) == len(
         AutoTokenizer.from_pretrained(next(iter(found)))
     )
+    classify = pipeline("long-text-classification", str(tmp_path / "mean"), trust_remote_code=True)
+    assert classify("w1 w2")[0]["label"] in saved.config.id2label.values()
     assert json.loads((tmp_path / "mean" / "ensemble.json").read_text()) == facts
 
 
