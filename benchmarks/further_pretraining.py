@@ -1,8 +1,8 @@
 """Fine-tuning with and without a little further pre-training: IMDb, TREC (MiniLM) and THUCNews titles (Chinese).
 
-python -m benchmarks.further_pretraining --data_root DATA --chinese_model FOLDER [--tasks imdb trec thucnews] [--bert_adam]
+python -m benchmarks.further_pretraining --data_root DATA --chinese_model FOLDER [--tasks imdb trec thucnews]
 
-With `--bert_adam` the further pre-training has no bias correction, as in BERT's code.
+With `--bert_adam` added the further pre-training has no bias correction, as in BERT's code.
 
 Some hundred steps on a part of the texts: far below the 100,000 of Sun et al. 2019, and these models have no heads for
 pre-training to begin with. Writes benchmarks/results/further_pretraining.json after every run; runs that are in it with
