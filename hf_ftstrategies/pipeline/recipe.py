@@ -24,6 +24,7 @@ from hf_ftstrategies.evaluation.report import draw, format_summary, write_report
 from hf_ftstrategies.hub.card import write_card
 from hf_ftstrategies.modeling.packaged import PretrainedSource, find_pretrained
 from hf_ftstrategies.pipeline.arguments import RunArguments
+from hf_ftstrategies.pipeline.energy import EnergyMeter
 from hf_ftstrategies.pipeline.errors import as_value_errors, hide_secrets, print_error
 from hf_ftstrategies.pipeline.fine_tuning import prepare_fine_tuning
 from hf_ftstrategies.pipeline.further_pretraining import further_pretrain
@@ -175,12 +176,15 @@ def _fine_tune(
         stage = prepare_fine_tuning(run, dataclasses.replace(args, output_dir=str(output.checkpoints)), source)
         plan = stage.trainer.plan().to_dict()
     plan["model"]["name"] = stage.source.hub_id
+    meter = EnergyMeter()
     train_seconds = stage.train()
     evaluated = time.perf_counter()
     scores = stage.evaluate()
     done = time.perf_counter()
     seconds = {"train_seconds": train_seconds, "evaluate_seconds": done - evaluated, "total_seconds": done - begin}
     results = identity | {"time": seconds} | stage.facts() | scores
+    if used := meter.watt_hours():
+        results["energy_watt_hours"] = used
     if pretrained is not None:
         results["further_pretraining"] = pretrained
         plan["further_pretraining"] = pretrained["plan"]

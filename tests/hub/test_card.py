@@ -51,6 +51,12 @@ def test_text_holds_the_facts(tmp_path):
     assert [fact for fact in shown if fact not in text] == []
 
 
+def test_energy_where_the_machine_counts_it(tmp_path):
+    assert " Wh " not in card(tmp_path).text
+    text = card(tmp_path, {**results(), "energy_watt_hours": {"cpu": 1.25, "gpu": 2.0}}).text
+    assert "about 3.25 Wh by the counters of the machine (cpu and gpu)" in text
+
+
 def test_tables_are_whole(tmp_path):
     facts = results()
     facts["metrics"]["test"]["per_class"] = {'<b>&"|`x`\n': facts["metrics"]["test"]["per_class"]["sport"]}
