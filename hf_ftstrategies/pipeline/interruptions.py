@@ -59,7 +59,7 @@ class SaveOnSignal(TrainerCallback):
         self._received = number
         self.release()
         name = signal.Signals(number).name
-        Console(stderr=True).print(f"{name}: a checkpoint is saved after this step; once more to stop at once.")
+        Console(stderr=True).print(f"\n{name}: a checkpoint is saved after this step; once more to stop at once.")
 
     def on_step_end(self, args, state, control, **kwargs):
         """Ask for a checkpoint, if any process was told to stop."""

@@ -127,6 +127,8 @@ def main(recipe: Recipe, argv: Sequence[str] | None = None) -> dict[str, Any]:
     except (ValueError, ImportError, RunStopped) as error:  # ImportError: an option asks for a missing package
         if debug:
             raise
+        if isinstance(error, RunStopped):
+            print(file=sys.stderr)  # below the line of the progress
         print_error(error)
         raise SystemExit(getattr(error, "status", 2)) from error
 
