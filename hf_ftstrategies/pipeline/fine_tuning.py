@@ -114,7 +114,8 @@ class FineTuning:
         run = self.run
         chunks = {"stride": run.chunk_stride, "max_chunks": run.max_chunks} if run.chunk_pooling != "none" else {}
         settings = {"max_length": run.max_length, "strategy": run.truncation, "head": run.truncation_head}
-        return describe_reading(self.trainer.processing_class, **settings, chunked=bool(chunks), **chunks)
+        reading = describe_reading(self.trainer.processing_class, **settings, chunked=bool(chunks), **chunks)
+        return reading | ({"pairs": True} if len(self.info.text_columns) > 1 else {})
 
     def evaluate(self) -> dict[str, Any]:
         """Metrics of every split but train, the confusion matrix of the last, and the majority baseline."""

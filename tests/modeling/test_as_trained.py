@@ -69,11 +69,16 @@ def test_pairs_are_cut_too(tmp_path):
     assert classify(pair)["label"] in classify.model.config.id2label.values()
 
 
-@pytest.mark.parametrize("name", ["head + tail", "head", "overlapping chunks"])
+@pytest.mark.parametrize("name", ["head + tail", "head", "overlapping chunks", "pairs"])
 def test_the_code_of_the_card_runs_elsewhere(tmp_path, name):
     """Every block, in the folder of the model; of stock models without the package."""
-    options = READINGS[name]
-    run_recipe(recipe(tmp_path, **SHORT, **options), [])
+    options = READINGS.get(name, {})
+    made = recipe(tmp_path, **SHORT, **options)
+    if name == "pairs":
+        lines = (tmp_path / "topics.csv").read_text().splitlines()[1:]
+        pairs = [f"{line.split(',')[0]},{line}" for line in lines]
+        (tmp_path / "topics.csv").write_text("\n".join(["sentence1,sentence2,label", *pairs]) + "\n")
+    run_recipe(made, [])
     blocks = re.findall(r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(), re.DOTALL)
     assert len(blocks) == {"head + tail": 3}.get(name, 2)
     code = "\n".join(blocks)
