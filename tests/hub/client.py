@@ -193,3 +193,11 @@ def train_and_push_adapter(folder):
     loaded = peft.AutoPeftModelForSequenceClassification.from_pretrained("user/adapter", num_labels=LABELS)
     with torch.no_grad():
         return [each.eval()(input_ids=ids).logits.tolist() for each in (trainer.model, loaded)]
+
+
+def load_dataset(name, **options):
+    """Rows and facts of a data set, through the real loading code."""
+    from hf_ftstrategies.data.sources import load_dataset_splits
+
+    splits, info = load_dataset_splits(name, **options)
+    return {split: rows.to_list() for split, rows in splits.items()}, list(info.label_names)

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from tests.hub.metadata import check_metadata, metadata_of
 from tests.hub.store import Refused
 
-REPO, REVISION = r"(?P<repo>[^/]+/[^/]+)", r"(?P<revision>[^/]+)"
+REPO, REVISION = r"(?P<repo>(?:datasets/)?[^/]+/[^/]+)", r"(?P<revision>[^/]+)"
 ROUTES = [
     (name, method, re.compile(path))
     for name, method, path in [
@@ -25,6 +25,7 @@ ROUTES = [
         ("auth_check", "GET", rf"/api/models/{REPO}/auth-check(?P<write>/write)?"),
         ("info", "GET", rf"/api/models/{REPO}(/revision/{REVISION})?"),
         ("tree", "GET", rf"/api/models/{REPO}/tree/{REVISION}(/(?P<path>.+))?"),
+        ("paths_info", "POST", rf"/api/models/{REPO}/paths-info/{REVISION}"),
         ("refs", "GET", rf"/api/models/{REPO}/refs"),
         ("name_commit", "POST", rf"/api/models/{REPO}/(?P<kind>tag|branch)/{REVISION}"),
         ("preupload", "POST", rf"/api/models/{REPO}/preupload/{REVISION}"),
@@ -46,7 +47,7 @@ class Handler(BaseHTTPRequestHandler):
     wbufsize = 1 << 16  # an answer in one piece: the second would wait for the first to be acknowledged
 
     def do_GET(self):
-        url = urlsplit(self.path)
+        url = urlsplit(self.path.replace("/api/datasets/", "/api/models/datasets/", 1))
         self.query = parse_qs(url.query)
         self.fault = None
         try:
@@ -192,7 +193,9 @@ class Handler(BaseHTTPRequestHandler):
         sha = store.resolve(repo, revision)
         files = [describe(path, file) | {"rfilename": path} for path, file in store.files(repo, revision).items()]
         siblings = files if "blobs" in self.query else [{"rfilename": file["rfilename"]} for file in files]
-        content = {"_id": sha[:24], "id": repo, "modelId": repo, "sha": sha, "siblings": siblings}
+        content = {"_id": sha[:24], "id": repo.removeprefix("datasets/"), "sha": sha, "siblings": siblings}
+        if not repo.startswith("datasets/"):
+            content["modelId"] = repo
         content |= {"private": store.repositories[repo]["private"], "tags": [], "gated": False, "disabled": False}
         content |= {"createdAt": "2026-01-01T00:00:00.000Z", "downloads": 0, "likes": 0}
         if "README.md" in store.files(repo, revision):
@@ -210,6 +213,12 @@ class Handler(BaseHTTPRequestHandler):
         above = {tuple(p.split("/")[:n]) for p in inside for n in range(depth + 1, p.count("/") + 1)}
         folders = ["/".join(parts) for parts in sorted(above) if deep or len(parts) == depth + 1]
         self._reply_json([{"type": "directory", "path": p, "oid": "0" * 40, "size": 0} for p in folders] + found)
+
+    def _paths_info(self, repo, revision):
+        body = b"".join(self._chunks()).decode()
+        asked = json.loads(body)["paths"] if body.startswith("{") else parse_qs(body)["paths"]
+        files = self.server.store.files(repo, revision)
+        self._reply_json([describe(path, files[path]) for path in asked if path in files])
 
     def _refs(self, repo):
         found = {"converts": [], "pullRequests": []}

@@ -30,7 +30,7 @@ class Account:
         return {"type": "user", "name": self.name, "orgs": orgs, "auth": auth}
 
     def may_write(self, repo):
-        namespace = repo.split("/")[0]
+        namespace = repo.removeprefix("datasets/").split("/")[0]
         member = namespace == self.name or self.orgs.get(namespace, "read") != "read"
         return self.role != "read" and member
 
