@@ -27,15 +27,20 @@ _DISK_FULL = ("No space left", "os error 28", "unexpected pos", "iostream error"
 
 
 class RunStopped(Exception):
-    """A run ended before its time, for a known reason; `status` is the exit status it should have."""
+    """A run cannot go on, for a known reason; `status` is the exit status that a command should have."""
 
-    def __init__(self, message: str, status: int = 1):
-        super().__init__(message)
-        self.status = status
+    status = 1
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, as an exception that no `except Exception` holds up."""
+
+    status = 128 + signal.SIGTERM
 
 
 class SaveOnSignal(TrainerCallback):
-    """SIGTERM or Ctrl-C: finish the step, save a checkpoint, raise `RunStopped`. A second signal ends at once.
+    """SIGTERM or Ctrl-C: end the step, save a checkpoint, raise `Terminated` or `KeyboardInterrupt` that says what to
+    do next. A second signal ends at once.
 
     Several processes stop after the same step, whichever of them got the signal.
     """
@@ -72,8 +77,8 @@ class SaveOnSignal(TrainerCallback):
     def on_save(self, args, state, control, **kwargs):
         """It is on the disk."""
         if self._received:
-            name = signal.Signals(self._received).name
-            raise RunStopped(f"Stopped by {name}. {resume_hint(args.output_dir)}", 128 + self._received)
+            error = Terminated if self._received == signal.SIGTERM else KeyboardInterrupt
+            raise error(f"Stopped by {signal.Signals(self._received).name}. {resume_hint(args.output_dir)}")
 
 
 @contextmanager
@@ -118,7 +123,9 @@ class GuardedTrainer(StopAtBadLoss, StrategyTrainer):
 
 @contextmanager
 def explained(args: TrainingArguments, folder: str | Path) -> Iterator[None]:
-    """Turn what ends a run and has a known remedy into `RunStopped`; anything else is a bug and keeps its traceback.
+    """Turn what ends a run and has a known remedy into `RunStopped`; say at an interrupt what the next command does.
+
+    Anything else is a bug and keeps its traceback.
 
     Args:
         args (`TrainingArguments`): Of the run.
@@ -127,7 +134,9 @@ def explained(args: TrainingArguments, folder: str | Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        raise RunStopped(f"Interrupted. {_hint_below(folder)}", 128 + signal.SIGINT) from interrupt
+        if interrupt.args:  # it was said already
+            raise
+        raise KeyboardInterrupt(f"Interrupted. {_hint_below(folder)}") from interrupt
     except Exception as error:
         message = _remedy(error, args, folder)
         if message is None:

@@ -124,13 +124,17 @@ def main(recipe: Recipe, argv: Sequence[str] | None = None) -> dict[str, Any]:
     debug = argv[-1:] == ["--debug"]  # last and without a value: Transformers has an option of that name
     try:
         return run_recipe(recipe, argv[:-1] if debug else argv)
-    except (ValueError, ImportError, RunStopped) as error:  # ImportError: an option asks for a missing package
+    except (ValueError, ImportError) as error:  # ImportError: an option asks for a package that is not installed
         if debug:
             raise
-        if isinstance(error, RunStopped):
-            print(file=sys.stderr)  # below the line of the progress
         print_error(error)
-        raise SystemExit(getattr(error, "status", 2)) from error
+        raise SystemExit(2) from error
+    except (RunStopped, KeyboardInterrupt) as error:
+        if debug:
+            raise
+        print(file=sys.stderr)  # below the line of the progress
+        print_error(str(error) or "Interrupted.")
+        raise SystemExit(getattr(error, "status", 130)) from error
 
 
 def run_recipe(recipe: Recipe, argv: Sequence[str]) -> dict[str, Any]:
