@@ -7,7 +7,7 @@ from pathlib import Path
 from transformers import TrainerCallback
 
 from hf_ftstrategies import StrategyTrainer
-from hf_ftstrategies.pipeline.output import newest_complete_checkpoint
+from hf_ftstrategies.pipeline.output import checkpoint_to_resume
 from tests.tiny import arguments, rows, tiny_bert
 
 STEPS = 42
@@ -38,6 +38,6 @@ if __name__ == "__main__":
         eval_dataset=rows(8, seed=1),
         callbacks=[Tell()],
     )
-    trainer.train(resume_from_checkpoint=newest_complete_checkpoint(out))
+    trainer.train(resume_from_checkpoint=checkpoint_to_resume(trainer.args))
     trainer.save_model(out / "final")
     trainer.save_state()
