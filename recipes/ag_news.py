@@ -21,6 +21,7 @@ from hf_ftstrategies.pipeline.recipe import Recipe, main
 RECIPE = Recipe(
     name="ag_news",
     title="AG's News, 4 classes",
+    published="test error 5.25 % with bert-base-uncased (Sun et al. 2019)",
     presets={**SUN_2019, "dataset": "ag_news"},
 )
 

@@ -25,6 +25,7 @@ from hf_ftstrategies.pipeline.recipe import Recipe, main
 RECIPE = Recipe(
     name="ag_news_itpt",
     title="AG's News, further pre-trained on it",
+    published="test error 4.80 % with bert-base-uncased after 100,000 steps of further pre-training (Sun et al. 2019)",
     presets={**SUN_2019, "dataset": "ag_news", "further_pretraining": "within_task"},
 )
 

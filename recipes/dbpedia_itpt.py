@@ -22,6 +22,7 @@ from hf_ftstrategies.pipeline.recipe import Recipe, main
 RECIPE = Recipe(
     name="dbpedia_itpt",
     title="DBpedia ontology, further pre-trained on its abstracts",
+    published="test error 0.68 % with bert-base-uncased after 100,000 steps of further pre-training (Sun et al. 2019)",
     presets={**SUN_2019, "dataset": "dbpedia14k", "further_pretraining": "within_task"},
 )
 

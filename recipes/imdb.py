@@ -23,6 +23,7 @@ from hf_ftstrategies.pipeline.recipe import Recipe, main
 RECIPE = Recipe(
     name="imdb",
     title="IMDb film reviews, 2 classes",
+    published="test error 5.40 % with bert-base-uncased (Sun et al. 2019)",
     presets={**SUN_2019, "dataset": "imdb"},
 )
 

@@ -25,6 +25,7 @@ from hf_ftstrategies.pipeline.recipe import Recipe, main
 RECIPE = Recipe(
     name="imdb_itpt",
     title="IMDb film reviews, further pre-trained on them",
+    published="test error 4.37 % with bert-base-uncased after 100,000 steps of further pre-training (Sun et al. 2019)",
     presets={**SUN_2019, "dataset": "imdb", "further_pretraining": "within_task"},
 )
 

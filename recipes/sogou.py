@@ -21,6 +21,7 @@ from hf_ftstrategies.pipeline.recipe import Recipe, main
 RECIPE = Recipe(
     name="sogou",
     title="Sogou news, 6 classes, Chinese",
+    published="test error 2.43 % with bert-base-chinese (Sun et al. 2019)",
     presets={
         **SUN_2019,
         "model": "bert-base-chinese",

@@ -18,6 +18,7 @@ from hf_ftstrategies.pipeline.recipe import Recipe, main
 RECIPE = Recipe(
     name="trec",
     title="TREC questions, 6 classes",
+    published="test error 2.80 % with bert-base-uncased (Sun et al. 2019)",
     presets={**SUN_2019, "dataset": "trec"},
 )
 

@@ -18,6 +18,7 @@ from hf_ftstrategies.pipeline.recipe import Recipe, main
 RECIPE = Recipe(
     name="yahoo_itpt",
     title="Yahoo! Answers, further pre-trained on it",
+    published="test error 22.38 % with bert-base-uncased after 100,000 steps of further pre-training (Sun et al. 2019)",
     presets={**SUN_2019, "dataset": "yahoo_answers", "further_pretraining": "within_task"},
 )
 

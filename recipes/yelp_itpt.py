@@ -24,6 +24,7 @@ from hf_ftstrategies.pipeline.recipe import Recipe, main
 RECIPE = Recipe(
     name="yelp_itpt",
     title="Yelp polarity, further pre-trained on its reviews",
+    published="test error 1.92 % with bert-base-uncased after 100,000 steps of further pre-training (Sun et al. 2019)",
     presets={**SUN_2019, "dataset": "yelp_polarity", "further_pretraining": "within_task"},
 )
 

@@ -48,6 +48,7 @@ class Recipe:
         title (`str`): For people.
         presets (`dict`): Values of fields of `RunArguments`, `StrategyTrainingArguments` and
             `PretrainingArguments`.
+        published (`str`, *optional*): The paper's result on this data set, which the card puts beside the own.
 
     Raises:
         ValueError: a preset names no field, or the name could not be a folder.
@@ -56,6 +57,7 @@ class Recipe:
     name: str
     title: str
     presets: dict[str, Any] = field(default_factory=dict)
+    published: str = ""
 
     def __post_init__(self):
         if not re.fullmatch(r"\w[\w.-]*", self.name):
@@ -154,6 +156,8 @@ def run_recipe(recipe: Recipe, argv: Sequence[str]) -> dict[str, Any]:
             destination.claim(settings, output.path)
         command = ["accelerate", "launch", f"recipes/{recipe.name}.py", *hide_secrets(without_token(argv))]
         identity = {"recipe": recipe.name, "title": recipe.title, "command": shlex.join(command)}
+        if recipe.published and run.dataset == recipe.presets.get("dataset"):
+            identity["published"] = recipe.published
         with explained(args, output.path):
             if pretraining.is_on:
                 results = _pretrain_and_fine_tune(identity, run, args, pretraining, output, begin)

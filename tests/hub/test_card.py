@@ -51,6 +51,12 @@ def test_text_holds_the_facts(tmp_path):
     assert [fact for fact in shown if fact not in text] == []
 
 
+def test_the_published_number_stands_beside(tmp_path):
+    assert "Published" not in card(tmp_path).text
+    text = card(tmp_path, {**results(), "published": "test error 5.40 % with bert-base-uncased"}).text
+    assert "Published, for comparison: test error 5.40 % with bert-base-uncased." in text
+
+
 def test_energy_where_the_machine_counts_it(tmp_path):
     assert " Wh " not in card(tmp_path).text
     text = card(tmp_path, {**results(), "energy_watt_hours": {"cpu": 1.25, "gpu": 2.0}}).text

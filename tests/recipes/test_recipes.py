@@ -1,5 +1,6 @@
 import ast
 import json
+import re
 import runpy
 from pathlib import Path
 
@@ -70,7 +71,10 @@ def test_few_shot_compares_shares_of_the_labels_with_and_without(tmp_path):
 def test_presets_name_a_known_data_set_and_the_docstring_launches_the_script(path):
     recipe = load_recipe(str(path))
     assert recipe.presets["dataset"] in (*REGISTRY, "")
-    assert f"recipes/{path.name}" in ast.get_docstring(ast.parse(path.read_text()))
+    docstring = ast.get_docstring(ast.parse(path.read_text()))
+    assert f"recipes/{path.name}" in docstring
+    for number in re.findall(r"[\d.]+ %", recipe.published):
+        assert number in docstring
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES[0].parent.glob("accelerate/*.yaml")), ids=lambda path: path.stem)
