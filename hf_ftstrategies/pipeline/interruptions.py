@@ -46,7 +46,7 @@ class SaveOnSignal(TrainerCallback):
     """
 
     def __init__(self):
-        self._received = 0
+        self._received = self._agreed = 0  # by this process; by all of them
         self._before: dict[int, Any] = {}
 
     def listen(self) -> None:
@@ -68,17 +68,25 @@ class SaveOnSignal(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         """Ask for a checkpoint, if any process was told to stop."""
+        self._agreed = self._received
         if args.world_size > 1:
             received = torch.tensor(self._received, device=args.device)
             torch.distributed.all_reduce(received, torch.distributed.ReduceOp.MAX)
-            self._received = int(received)
-        control.should_save |= self._received > 0
+            self._agreed = int(received)
+        control.should_save |= self._agreed > 0
 
     def on_save(self, args, state, control, **kwargs):
         """It is on the disk."""
-        if self._received:
-            error = Terminated if self._received == signal.SIGTERM else KeyboardInterrupt
-            raise error(f"Stopped by {signal.Signals(self._received).name}. {resume_hint(args.output_dir)}")
+        self._stop(self._agreed, args.output_dir)
+
+    def finish(self, folder: str) -> None:
+        """A signal that came after the last step has not been obeyed yet."""
+        self._stop(self._received, folder)
+
+    def _stop(self, number: int, folder: str) -> None:
+        if number:
+            error = Terminated if number == signal.SIGTERM else KeyboardInterrupt
+            raise error(f"Stopped by {signal.Signals(number).name}. {resume_hint(folder)}")
 
 
 @contextmanager
@@ -89,6 +97,7 @@ def saving_on_signals(trainer: Trainer) -> Iterator[None]:
     callback.listen()
     try:
         yield
+        callback.finish(trainer.args.output_dir)
     finally:
         callback.release()
         trainer.remove_callback(callback)

@@ -82,6 +82,21 @@ def test_a_signal_saves_and_the_same_command_goes_on(tmp_path, capsys, monkeypat
     check_goes_on(tmp_path, killed, monkeypatch)
 
 
+def test_a_signal_after_the_last_step_is_obeyed(tmp_path, capsys, monkeypatch):
+    """While the last checkpoint is written, after the processes have asked each other."""
+    killed, save = recipe(tmp_path), Trainer._save_optimizer_and_scheduler
+
+    def with_signal(self, folder):
+        if str(folder).endswith("checkpoint-32"):
+            os.kill(os.getpid(), signal.SIGTERM)
+        save(self, folder)
+
+    monkeypatch.setattr(Trainer, "_save_optimizer_and_scheduler", with_signal)
+    assert stopped(capsys, killed, 143).endswith("checkpoint-32.")
+    assert not (tmp_path / "out" / "results.json").exists()
+    check_goes_on(tmp_path, killed, monkeypatch)
+
+
 def test_a_second_signal_is_not_caught():
     before, callback = signal.getsignal(signal.SIGTERM), SaveOnSignal()
     callback.listen()
