@@ -22,6 +22,7 @@ from scipy import stats
 from hf_ftstrategies.evaluation import plots
 from hf_ftstrategies.evaluation.diagnostics_plots import has_layer_distance, plot_layer_distance
 from hf_ftstrategies.evaluation.pretraining_plots import plot_pretraining, plot_starting_points
+from hf_ftstrategies.evaluation.seeds import plot_seeds
 
 RESULT_FACTS = ("recipe", "title", "dataset", "model", "seed", "metrics", "baseline", "history", "selected")
 RESULT_FACTS += ("time", "peak_memory_mib", "versions", "hardware", "command")
@@ -76,14 +77,20 @@ def format_summary(results: dict[str, Any]) -> Group:
         cells = (f"{best['baseline']:.4f}" if split == best["split"] else "" for split in splits)
         table.add_row(f"majority baseline ({plots.metric_label(best['metric'])})", *cells, style="dim")
     parts = [table]
+    if "seeds" in results:
+        spread = results["seeds"]["metrics"][best["split"]][best["metric"]]
+        count, name = len(results["seeds"]["runs"]), f"{best['split']} {plots.metric_label(best['metric'])}"
+        kept = f"above: seed {results['seed']}, best on validation"
+        parts.append(Text(f"{count} seeds: {name} {spread['mean']:.4f} ± {spread['std']:.4f} ({kept})\n"))
     per_class = splits[best["split"]].get("per_class")
     if per_class:
         parts.append(_per_class_table(per_class, best["split"]))
-    seconds, memory = results["time"], results["peak_memory_mib"]
+    seconds, memory, before = results["time"], results["peak_memory_mib"], results.get("further_pretraining")
     parts.append(
         Text(
             f"time {duration(seconds['total_seconds'])} (training {duration(seconds['train_seconds'])}, "
             f"evaluation {duration(seconds['evaluate_seconds'])})"
+            + (f", after {duration(before['train_seconds'])} of further pre-training" if before else "")
             + (f", peak memory {memory:,.0f} MiB" if memory else "")
         )
     )
@@ -204,6 +211,8 @@ def draw(results: dict[str, Any], plan: dict[str, Any]) -> dict[str, Figure]:
     if results.get("confusion_matrix"):
         labels = results["dataset"]["labels"]
         pictures["confusion_matrix"] = plots.plot_confusion_matrix(results["confusion_matrix"], labels)
+    if "seeds" in results:
+        pictures["seeds"] = plot_seeds(results["seeds"], results["dataset"]["metric"])
     pretrained = results.get("further_pretraining")
     if pretrained:
         pictures["further_pretraining"] = plot_pretraining(pretrained["history"])

@@ -27,6 +27,8 @@ class RunArguments:
             are (validation, where it must be cut from train: a tenth).
         split_seed (`int`, *optional*, defaults to 0): Of the splits and subsets; apart from the run's `seed`,
             so that runs with several seeds see the same rows.
+        seeds (`list[int]`, *optional*): Fine-tune once with each of them, on the same rows, instead of once with
+            `seed`: the results have mean and spread, and the model is that of the seed that did best on validation.
         max_length (`int`, *optional*, defaults to 512): Tokens, special ones included.
         truncation (`str`, *optional*, defaults to `"head_tail"`): `"head"`, `"tail"`, `"head_tail"`, `"half"`.
         truncation_head (`int`, *optional*, defaults to 128): Tokens that `"head_tail"` keeps of the front.
@@ -61,6 +63,12 @@ class RunArguments:
         False, "Read training rows while training on them, for sets larger than memory or disk; needs max_steps."
     )
     split_seed: int = _option(0, "Seed of splits and subsets, apart from the seed of training.")
+    seeds: list[int] | None = field(
+        default=None,
+        metadata={
+            "help": "Fine-tune once with each (--seeds 1 2 3); the best on validation is kept, all are reported."
+        },
+    )
     max_length: int = _option(512, "Tokens per example, special ones included.")
     truncation: str = _option("head_tail", "head, tail, head_tail or half (Sun et al. 2019).")
     truncation_head: int = _option(128, "Tokens that head_tail keeps of the front.")
@@ -93,6 +101,10 @@ class RunArguments:
                 raise ValueError(f"{name} is {value}: give a number of rows above 0, or leave it out for all.")
         if not 0 <= self.split_seed < 2**32:
             raise ValueError(f"split_seed is {self.split_seed}: give a number from 0 to 2**32 - 1.")
+        if self.seeds is not None:
+            fit = all(0 <= seed < 2**32 for seed in self.seeds) and len(set(self.seeds)) == len(self.seeds)
+            if not fit or len(self.seeds) < 2:
+                raise ValueError(f"seeds is {self.seeds}: give two or more different numbers from 0 to 2**32 - 1.")
         if self.split_scheme not in ("standard", "zhang"):
             raise ValueError(f"split_scheme is {self.split_scheme!r}, known are standard and zhang.")
         if self.streaming and self.split_scheme == "zhang":

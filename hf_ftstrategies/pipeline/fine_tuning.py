@@ -67,15 +67,15 @@ class FineTuning:
     trainer: StrategyTrainer
     features: dict[str, Dataset] = field(default_factory=dict)
 
-    def train(self) -> float:
-        """Train, or go on from the last checkpoint. Returns the seconds it took."""
+    def train(self, title: str = "fine-tuning") -> float:
+        """Train, or go on from the last checkpoint. Returns the seconds it took; `title` stands beside the bar."""
         begin = time.perf_counter()
         if self.run.feature_based:
             self._use_features()
         checkpoint = checkpoint_to_resume(self.args)
         if not self.args.disable_tqdm:
             self.trainer.remove_callback(ProgressCallback)
-            self.trainer.add_callback(StageProgress("fine-tuning", self.trainer.plan()))
+            self.trainer.add_callback(StageProgress(title, self.trainer.plan()))
         if checkpoint is not None and _stopped_early(checkpoint):
             self._load_best_of(checkpoint)
         else:

@@ -7,9 +7,7 @@ import dataclasses
 import json
 import re
 import shlex
-import shutil
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,19 +17,14 @@ from transformers import HfArgumentParser
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from hf_ftstrategies.arguments import StrategyTrainingArguments
-from hf_ftstrategies.evaluation import plots
-from hf_ftstrategies.evaluation.report import draw, format_summary, write_report
-from hf_ftstrategies.hub.card import write_card
-from hf_ftstrategies.modeling.packaged import PretrainedSource, find_pretrained
+from hf_ftstrategies.evaluation.report import format_summary
 from hf_ftstrategies.pipeline.arguments import RunArguments
-from hf_ftstrategies.pipeline.energy import EnergyMeter
-from hf_ftstrategies.pipeline.errors import as_value_errors, hide_secrets, print_error
-from hf_ftstrategies.pipeline.fine_tuning import prepare_fine_tuning
-from hf_ftstrategies.pipeline.further_pretraining import further_pretrain
+from hf_ftstrategies.pipeline.errors import hide_secrets, print_error
 from hf_ftstrategies.pipeline.interruptions import RunStopped, explained
-from hf_ftstrategies.pipeline.output import MANIFEST, OutputFolder
+from hf_ftstrategies.pipeline.output import OutputFolder
 from hf_ftstrategies.pipeline.pretraining_arguments import PretrainingArguments
 from hf_ftstrategies.pipeline.publish import take_destination, without_token
+from hf_ftstrategies.pipeline.stages import run_stages
 from hf_ftstrategies.suggest import did_you_mean
 
 _OPTIONS = (RunArguments, StrategyTrainingArguments, PretrainingArguments)
@@ -141,7 +134,6 @@ def main(recipe: Recipe, argv: Sequence[str] | None = None) -> dict[str, Any]:
 
 def run_recipe(recipe: Recipe, argv: Sequence[str]) -> dict[str, Any]:
     """`main` with errors as exceptions."""
-    begin = time.perf_counter()
     run, args, pretraining = recipe.parse(argv)
     args, destination = take_destination(args)
     _ = args.device  # joins the other processes; before that every process takes itself for the first
@@ -159,115 +151,12 @@ def run_recipe(recipe: Recipe, argv: Sequence[str]) -> dict[str, Any]:
         if recipe.published and run.dataset == recipe.presets.get("dataset"):
             identity["published"] = recipe.published
         with explained(args, output.path):
-            if pretraining.is_on:
-                results = _pretrain_and_fine_tune(identity, run, args, pretraining, output, begin)
-            else:
-                results = _fine_tune(identity, run, args, output, begin)
+            results = run_stages(identity, run, args, pretraining, output)
     console.print(format_summary(results))
     console.print(f"Report: {output.path / 'report.html'}", soft_wrap=True, markup=False)
     if destination is not None and output.is_owner:
         destination.push(output.path, console)
     return results
-
-
-def _fine_tune(
-    identity: dict[str, Any],
-    run: RunArguments,
-    args: StrategyTrainingArguments,
-    output: OutputFolder,
-    begin: float,
-    source: PretrainedSource | None = None,
-    pretrained: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The stage that every run has, into a folder of its own or the run's."""
-    if output.is_finished:
-        return output.read_json("results.json")
-    with as_value_errors():
-        stage = prepare_fine_tuning(run, dataclasses.replace(args, output_dir=str(output.checkpoints)), source)
-        plan = stage.trainer.plan().to_dict()
-    plan["model"]["name"] = stage.source.hub_id
-    meter = EnergyMeter()
-    train_seconds = stage.train()
-    evaluated = time.perf_counter()
-    scores = stage.evaluate()
-    done = time.perf_counter()
-    seconds = {"train_seconds": train_seconds, "evaluate_seconds": done - evaluated, "total_seconds": done - begin}
-    results = identity | {"time": seconds} | stage.facts() | scores
-    if used := meter.watt_hours():
-        results["energy_watt_hours"] = used
-    if pretrained is not None:
-        results["further_pretraining"] = pretrained
-        plan["further_pretraining"] = pretrained["plan"]
-    if output.is_owner:
-        stage.save_model(output.path)
-        write_outputs(output, results, plan, stage.source)
-    return results
-
-
-def _pretrain_and_fine_tune(
-    identity: dict[str, Any],
-    run: RunArguments,
-    args: StrategyTrainingArguments,
-    options: PretrainingArguments,
-    output: OutputFolder,
-    begin: float,
-) -> dict[str, Any]:
-    """Both stages; fine-tuning from every starting point that was asked for, the best on validation kept."""
-    folder = output.part("pretraining")
-    if not folder.is_finished:  # what is wrong with the second stage must not wait for the end of the first
-        with as_value_errors():
-            prepare_fine_tuning(run, dataclasses.replace(args, output_dir=str(output.checkpoints)))
-    pretrained = further_pretrain(run, args, options, folder)
-    original, steps = find_pretrained(run.model), options.starting_points
-    results, parts = {}, {}
-    for step in steps:
-        source = dataclasses.replace(original, path=str(folder.path / pretrained["models"][str(step)]))
-        parts[step] = output.part(f"fine_tuning/step-{step}") if len(steps) > 1 else output
-        results[step] = _fine_tune(identity, run, args, parts[step], begin, source, pretrained)
-    if len(steps) == 1:
-        return results[steps[0]]
-    best = _best_of({step: results[step]["selected"] for step in steps})
-    curve = [{"step": step, "metrics": _numbers(results[step]["metrics"])} for step in steps]
-    chosen = results[best] | {"further_pretraining": pretrained | {"curve": curve, "fine_tuned_from": best}}
-    chosen["time"] = chosen["time"] | {"total_seconds": time.perf_counter() - begin}
-    if output.is_owner:
-        for file in parts[best].path.iterdir():
-            if file.is_file() and file.name != MANIFEST:
-                shutil.copy2(file, output.path / file.name)
-        write_outputs(output, chosen, output.read_json("plan.json"), original)
-    return chosen
-
-
-def _best_of(selected: dict[int, dict[str, Any]]) -> int:
-    """The step whose fine-tuning did best on validation; of losses the least is best."""
-    is_loss = next(iter(selected.values()))["metric"].endswith("loss")
-    return max(selected, key=lambda step: selected[step]["value"] * (-1 if is_loss else 1))
-
-
-def _numbers(metrics: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Metrics of each split without the tables by label."""
-    return {split: {k: v for k, v in scores.items() if k != "per_class"} for split, scores in metrics.items()}
-
-
-def write_outputs(
-    output: OutputFolder, results: dict[str, Any], plan: dict[str, Any], source: PretrainedSource
-) -> None:
-    """Write `plan.json`, `results.json`, `report.html`, the pictures and the model card, and finish the folder.
-
-    Args:
-        output (`OutputFolder`): Of the run.
-        results (`dict`), plan (`dict`): The facts.
-        source (`PretrainedSource`): What the model was made from.
-    """
-    output.write_json("plan.json", plan)
-    output.write_json("results.json", results)
-    write_report(output.path / "report.html", results, plan)
-    pictures = output.path / "pictures"
-    pictures.mkdir(exist_ok=True)
-    for name, figure in draw(results, plan).items():
-        plots.save(figure, pictures / f"{name}.png")
-    write_card(output.path / "README.md", results, plan, source.hub_id, source.license)
-    output.finish()
 
 
 def take_option(argv: Sequence[str], option: str, choices: Sequence[str] | None, default: str) -> tuple[str, list[str]]:

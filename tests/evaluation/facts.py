@@ -1,5 +1,7 @@
 """Facts of a run as the pipeline writes them (`plan.json`, `results.json`), small and made up."""
 
+from hf_ftstrategies.evaluation.seeds import compare_seeds
+
 LABELS = ["business", "entertainment", "politics", "sport", "tech"]
 STEPS_PER_EPOCH = 16
 PEAK = 1e-4
@@ -173,3 +175,12 @@ def scores(accuracy, macro_f1, matthews, loss, matrix) -> dict:
         "loss": loss,
         "per_class": per_class,
     }
+
+
+def results_of_seeds() -> dict:
+    """The run with seeds 1, 2 and 3, of which 2 was best on validation: 0.94, 0.96 and 0.95 there, 0.96 on test."""
+    runs = {}
+    for seed, accuracy in ((1, 0.94), (2, 0.96), (3, 0.95)):
+        runs[seed] = results() | {"seed": seed, "selected": {"step": 40, "metric": "accuracy", "value": accuracy}}
+        runs[seed]["metrics"]["validation"]["accuracy"] = accuracy
+    return runs[2] | {"seeds": compare_seeds(runs, 2)}

@@ -7,7 +7,7 @@ from rich.console import Console
 from scipy import stats
 
 from hf_ftstrategies.evaluation.report import duration, format_summary, headline, write_report
-from tests.evaluation.facts import LABELS, plan, results
+from tests.evaluation.facts import LABELS, plan, results, results_of_seeds
 
 TRICKY = '<b>&"'
 
@@ -65,6 +65,17 @@ def test_report_holds_the_facts_and_needs_no_network(tmp_path, unfreezing):
     shown += [s[key] for s in the_plan["strategies"] for key in ("class", "paper", "summary")]
     shown += [phase["name"] for phase in the_plan["phases"] if unfreezing]
     assert [fact for fact in shown if fact not in report.text] == []
+
+
+def test_every_seed_is_reported(tmp_path):
+    found = page(tmp_path, results_of_seeds(), plan())
+    assert "Over 3 seeds: test accuracy 0.9600 ± 0.0000" in found.text
+    assert "0.9500 ± 0.0100" in found.text
+    assert "other seeds vary too" not in found.text
+    assert len(found.addresses) == 1 + len(page(tmp_path, results(), plan()).addresses)
+    console = Console(file=io.StringIO(), width=200)
+    console.print(format_summary(results_of_seeds()))
+    assert "3 seeds: test accuracy 0.9600 ± 0.0000 (above: seed 2, best on validation)" in console.file.getvalue()
 
 
 def test_names_are_escaped(tmp_path):

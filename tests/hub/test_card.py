@@ -4,7 +4,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from hf_ftstrategies.hub.card import write_card
-from tests.evaluation.facts import LABELS, plan, results
+from tests.evaluation.facts import LABELS, plan, results, results_of_seeds
 
 BASE = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -55,6 +55,17 @@ def test_the_published_number_stands_beside(tmp_path):
     assert "Published" not in card(tmp_path).text
     text = card(tmp_path, {**results(), "published": "test error 5.40 % with bert-base-uncased"}).text
     assert "Published, for comparison: test error 5.40 % with bert-base-uncased." in text
+
+
+def test_mean_and_spread_over_seeds(tmp_path):
+    assert "over seeds" not in card(tmp_path).text.lower()
+    text = card(tmp_path, results_of_seeds()).text
+    assert "Over 3 seeds: 0.9600 ± 0.0000 (mean and standard deviation), 0.9600 to 0.9600." in text
+    assert "the scores of this model, from seed 2, the best of 3 on validation" in text
+    assert "| accuracy | 0.9500 ± 0.0100 | 0.9600 ± 0.0000 |" in text
+    assert "| 1 | 0.9400 | 0.9600 |\n| 2 | 0.9600 | 0.9600 |\n| 3 | 0.9500 | 0.9600 |" in text
+    assert "3 seeds on one split" in text
+    assert "One run with one seed" not in text
 
 
 def test_energy_where_the_machine_counts_it(tmp_path):

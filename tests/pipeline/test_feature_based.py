@@ -34,7 +34,7 @@ def stages(monkeypatch):
         prepared.append(prepare(run, args, source))
         return prepared[-1]
 
-    monkeypatch.setattr("hf_ftstrategies.pipeline.recipe.prepare_fine_tuning", and_keep)
+    monkeypatch.setattr("hf_ftstrategies.pipeline.stages.prepare_fine_tuning", and_keep)
     return prepared
 
 
@@ -132,10 +132,10 @@ def test_resumed_to_equal_bits_from_the_cached_features(tmp_path, monkeypatch, r
         stage.trainer.add_callback(KillAt())
         return stage
 
-    monkeypatch.setattr("hf_ftstrategies.pipeline.recipe.prepare_fine_tuning", and_kill)
+    monkeypatch.setattr("hf_ftstrategies.pipeline.stages.prepare_fine_tuning", and_kill)
     with pytest.raises(Killed):
         run_recipe(run, [])
-    monkeypatch.setattr("hf_ftstrategies.pipeline.recipe.prepare_fine_tuning", prepare)
+    monkeypatch.setattr("hf_ftstrategies.pipeline.stages.prepare_fine_tuning", prepare)
     resumed = run_recipe(run, [])
     assert resumed["metrics"] == straight["metrics"]
     assert sum(rows_encoded) == 90

@@ -238,7 +238,7 @@ def test_what_a_dependency_says_is_one_line(tmp_path, monkeypatch, capsys):
 
 
 def test_a_finished_stage_is_not_repeated(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("hf_ftstrategies.pipeline.recipe._fine_tune", stop)
+    monkeypatch.setattr("hf_ftstrategies.pipeline.stages._fine_tune", stop)
     with pytest.raises(KeyboardInterrupt):
         run_recipe(recipe(prepare(tmp_path)), [])
     before = (tmp_path / "out" / "pretraining" / "step-10" / "model.safetensors").stat().st_mtime_ns

@@ -127,7 +127,7 @@ def test_interrupted_where_nothing_is_saved_yet(tmp_path, capsys, monkeypatch):
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hf_ftstrategies.pipeline.recipe.prepare_fine_tuning", interrupt)
+    monkeypatch.setattr("hf_ftstrategies.pipeline.stages.prepare_fine_tuning", interrupt)
     assert "No checkpoint was saved yet: the same command begins anew." in stopped(capsys, recipe(tmp_path), 130)
 
 

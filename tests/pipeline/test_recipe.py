@@ -112,7 +112,7 @@ def test_the_same_command_resumes_to_equal_bits(tmp_path, monkeypatch, step):
         stage.trainer.add_callback(KillAt(step))
         return stage
 
-    monkeypatch.setattr("hf_ftstrategies.pipeline.recipe.prepare_fine_tuning", and_kill)
+    monkeypatch.setattr("hf_ftstrategies.pipeline.stages.prepare_fine_tuning", and_kill)
     with pytest.raises(Killed):
         run_recipe(killed, [])
     monkeypatch.undo()

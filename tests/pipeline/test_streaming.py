@@ -104,7 +104,7 @@ def test_resumed_to_equal_bits(tmp_path, monkeypatch, step, settings):
         stage.trainer.add_callback(KillAt(step))
         return stage
 
-    monkeypatch.setattr("hf_ftstrategies.pipeline.recipe.prepare_fine_tuning", and_kill)
+    monkeypatch.setattr("hf_ftstrategies.pipeline.stages.prepare_fine_tuning", and_kill)
     with pytest.raises(Killed):
         run_recipe(streamed(tmp_path, **settings), [])
     monkeypatch.undo()
