@@ -42,6 +42,7 @@ class Recipe:
         presets (`dict`): Values of fields of `RunArguments`, `StrategyTrainingArguments` and
             `PretrainingArguments`.
         published (`str`, *optional*): The paper's result on this data set, which the card puts beside the own.
+        script (`str`, *optional*, defaults to `"NAME.py"`): What is launched in `recipes/`, with its own options.
 
     Raises:
         ValueError: a preset names no field, or the name could not be a folder.
@@ -51,6 +52,7 @@ class Recipe:
     title: str
     presets: dict[str, Any] = field(default_factory=dict)
     published: str = ""
+    script: str = ""
 
     def __post_init__(self):
         if not re.fullmatch(r"\w[\w.-]*", self.name):
@@ -146,7 +148,8 @@ def run_recipe(recipe: Recipe, argv: Sequence[str]) -> dict[str, Any]:
     else:
         if destination is not None and output.is_owner:
             destination.claim(settings, output.path)
-        command = ["accelerate", "launch", f"recipes/{recipe.name}.py", *hide_secrets(without_token(argv))]
+        script = shlex.split(f"recipes/{recipe.script or f'{recipe.name}.py'}")
+        command = ["accelerate", "launch", *script, *hide_secrets(without_token(argv))]
         identity = {"recipe": recipe.name, "title": recipe.title, "command": shlex.join(command)}
         if recipe.published and run.dataset == recipe.presets.get("dataset"):
             identity["published"] = recipe.published

@@ -48,6 +48,7 @@ def test_twenty_steps_on_tiny_data(path, tmp_path):
     assert results["metrics"]["test"].keys() >= {"accuracy", "macro_f1", "loss"}
     assert results["history"][-1]["step"] == 20
     assert (tmp_path / "out" / "report.html").exists()
+    assert results["command"].split()[:3] == ["accelerate", "launch", f"recipes/{path.name}"]
 
 
 def test_few_shot_compares_shares_of_the_labels_with_and_without(tmp_path):
