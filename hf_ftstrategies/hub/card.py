@@ -14,6 +14,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+import hf_ftstrategies
 from hf_ftstrategies.evaluation.plots import metric_label
 from hf_ftstrategies.evaluation.report import check_facts, headline, metric_names, template_environment
 
@@ -66,6 +67,8 @@ def write_card(
     metadata = _metadata(results, plan, base_model if on_hub else None, license, language)
     environment = template_environment(Path(__file__).parent, autoescape=False)
     environment.filters["text"] = _text
+    name = plan["model"]["class"]
+    own_class = name if name in hf_ftstrategies.__all__ else None
     body = environment.get_template("model_card.md.jinja").render(
         results=results,
         plan=plan,
@@ -73,6 +76,8 @@ def write_card(
         base_model=base_model if on_hub else re.split(r"[\\/]", base_model.rstrip("\\/"))[-1],
         on_hub=on_hub,
         license=license,
+        own_class=own_class,
+        has_code=results.get("has_code", own_class is not None),  # results of older runs do not say
     )
     ModelCard(f"---\n{metadata.to_yaml()}\n---\n\n{body}").save(path)
     return Path(path)

@@ -3,7 +3,7 @@
 This file goes into the folder of a saved model, so that it works without the package: it imports Transformers alone.
 
     from transformers import pipeline
-    classify = pipeline("text-classification", "user/name", trust_remote_code=True)       # an EncoderClassifier
+    classify = pipeline("text-classification", "user/name", trust_remote_code=True)       # a model with own code
     classify = pipeline("long-text-classification", "user/name", trust_remote_code=True)  # a stock model
 
 Stock models keep their stock `"text-classification"`, which runs no code of ours and, with `truncation=True`, reads the
@@ -73,9 +73,9 @@ def keep_reading(
         folder (`str` or `Path`): Where they are saved.
     """
     tokenizer.truncation_side = "left" if reading["front"] == 0 else "right"
-    is_ours = model.config.model_type == "encoder_classifier"
+    has_code = model.is_remote_code()  # needs to be trusted anyway
     impl = {"impl": f"{Path(__file__).stem}.{AsTrainedPipeline.__name__}", "pt": ["AutoModelForSequenceClassification"]}
     model.config.reading = reading
-    model.config.custom_pipelines = {"text-classification" if is_ours else "long-text-classification": impl}
+    model.config.custom_pipelines = {"text-classification" if has_code else "long-text-classification": impl}
     Path(folder).mkdir(parents=True, exist_ok=True)
     shutil.copy(__file__, folder)

@@ -170,6 +170,7 @@ class FineTuning:
                 "notes": self._notes(),
             },
             "model": self.source.hub_id,
+            "has_code": self.trainer.accelerator.unwrap_model(self.trainer.model).is_remote_code(),
             "feature_based": self.run.feature_based,
             "reading": self._reading(),
             "seed": self.args.seed,

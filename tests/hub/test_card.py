@@ -68,6 +68,18 @@ def test_mean_and_spread_over_seeds(tmp_path):
     assert "One run with one seed" not in text
 
 
+def test_a_model_with_code_is_loaded_as_such(tmp_path):
+    code = "trust_remote_code=True"
+    assert code not in card(tmp_path).text
+    the_plan = plan()
+    the_plan["model"]["class"] = "TheirClassifier"
+    text = card(tmp_path, {**results(), "has_code": True}, the_plan).text
+    assert text.count(code) == 2
+    assert "hf_ftstrategies import" not in text
+    the_plan["model"]["class"] = "EncoderClassifier"
+    assert "from hf_ftstrategies import EncoderClassifier  #" in card(tmp_path, results(), the_plan).text
+
+
 def test_energy_where_the_machine_counts_it(tmp_path):
     assert " Wh " not in card(tmp_path).text
     text = card(tmp_path, {**results(), "energy_watt_hours": {"cpu": 1.25, "gpu": 2.0}}).text
