@@ -19,6 +19,9 @@ _PUBLIC = {
     "LayerMap": "modeling.layer_map",
     "LayerwiseLearningRate": "strategies.layerwise_lr",
     "Mixout": "strategies.mixout",
+    "MultiTaskClassifier": "modeling.multitask",
+    "MultiTaskClassifierConfig": "modeling.multitask",
+    "MultiTaskRows": "data.multitask",
     "PretrainedWeightDecay": "strategies.pretrained_decay",
     "ReinitTopLayers": "strategies.reinit",
     "SelfDistillation": "strategies.self_distillation",
@@ -36,10 +39,12 @@ __all__ = [*_PUBLIC, "__version__"]
 
 if TYPE_CHECKING:
     from hf_ftstrategies.arguments import StrategyTrainingArguments
+    from hf_ftstrategies.data.multitask import MultiTaskRows
     from hf_ftstrategies.data.next_sentence import build_next_sentence_examples
     from hf_ftstrategies.data.truncation import truncate
     from hf_ftstrategies.modeling.classifier import EncoderClassifier, EncoderClassifierConfig
     from hf_ftstrategies.modeling.layer_map import LayerMap
+    from hf_ftstrategies.modeling.multitask import MultiTaskClassifier, MultiTaskClassifierConfig
     from hf_ftstrategies.optim.bert_adam import BertAdam
     from hf_ftstrategies.optim.schedules import slanted_triangular
     from hf_ftstrategies.strategies.base import Strategy
