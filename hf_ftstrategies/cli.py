@@ -106,13 +106,14 @@ def _plan(path: str, options: list[str], picture: Path | None, json: Path | None
     from hf_ftstrategies.pipeline.fine_tuning import prepare_fine_tuning
     from hf_ftstrategies.pipeline.publish import take_destination
 
-    run, args, pretraining = load_recipe(path).parse(options)
+    run, args, *stages = load_recipe(path).parse(options)
     args, _ = take_destination(args)
     with TemporaryDirectory() as nowhere:  # a Trainer makes its output folder at once
         trainer = prepare_fine_tuning(run, replace(args, output_dir=nowhere)).trainer
     made = trainer.plan()
-    if pretraining.is_on:
-        Console().print(pretraining.describe())
+    for stage in stages:
+        if stage.is_on:
+            Console().print(stage.describe())
     Console().print(made.table())
     if picture is not None:
         plots.save(plots.plot_plan(made.to_dict()), picture)

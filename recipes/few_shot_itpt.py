@@ -43,7 +43,7 @@ def compare(argv: list[str], shares: list[float], recipe: Recipe = RECIPE) -> li
         `list[dict]`: Share, training rows, whether further pre-trained, metrics of each split.
     """
     whole = main(recipe, argv)
-    _, args, options = recipe.parse(argv)
+    _, args, options, _ = recipe.parse(argv)
     folder = Path(args.output_dir)
     pretrained = folder / "pretraining" / f"step-{options.pretraining_steps}"
     points = []

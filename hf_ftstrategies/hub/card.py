@@ -84,36 +84,45 @@ def write_card(
 
 
 def _metadata(results, plan, base_model, license, language) -> ModelCardData:
-    dataset = results["dataset"]
-    hub_id = dataset.get("hub_id")
-    names = [name for name in metric_names(results) if name != "loss"]
-    evaluations = [
-        EvalResult(
-            task_type=TASK,
-            task_name="Text Classification",
-            dataset_type=hub_id or re.sub(r"\W+", "_", dataset["name"].lower()).strip("_"),
-            dataset_name=dataset["name"],
-            dataset_split=split,
-            metric_type=HUB_METRICS.get(name, name),
-            metric_name=metric_label(name),
-            metric_value=round(scores[name], 6),
-        )
-        for split, scores in results["metrics"].items()
-        for name in names
-        if name in scores
-    ]
+    hub_id, evaluations = results["dataset"].get("hub_id"), _evaluations(results)
     return ModelCardData(
         language=language,
         license=license,
         library_name="transformers",
         base_model=base_model,
         datasets=[hub_id] if hub_id else None,
-        tags=["hf-ftstrategies", *(strategy["name"] for strategy in plan["strategies"])],
+        tags=["hf-ftstrategies", *_stages(results), *(strategy["name"] for strategy in plan["strategies"])],
         pipeline_tag=TASK,
-        metrics=list(dict.fromkeys(HUB_METRICS.get(name, name) for name in names)),
+        metrics=list(dict.fromkeys(evaluation.metric_type for evaluation in evaluations)),
         model_name=results["recipe"],
         eval_results=evaluations,
     )
+
+
+def _stages(results: dict[str, Any]) -> list[str]:
+    return [name for name in ("further_pretraining", "multitask") if name in results]
+
+
+def _evaluations(results: dict[str, Any]) -> list[EvalResult]:
+    """Every metric of every split, of each task where there are several."""
+    hub_id, name = results["dataset"].get("hub_id"), results["dataset"]["name"]
+    tasks = results.get("tasks", {"": {"dataset": name, "metrics": results["metrics"]}}).values()
+    return [
+        EvalResult(
+            task_type=TASK,
+            task_name="Text Classification",
+            dataset_type=hub_id or re.sub(r"\W+", "_", task["dataset"].lower()).strip("_"),
+            dataset_name=task["dataset"],
+            dataset_split=split,
+            metric_type=HUB_METRICS.get(metric, metric),
+            metric_name=metric_label(metric),
+            metric_value=round(scores[metric], 6),
+        )
+        for task in tasks
+        for split, scores in task["metrics"].items()
+        for metric in metric_names(task)
+        if metric != "loss" and metric in scores
+    ]
 
 
 def without_paths(value: Any) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from transformers import AutoTokenizer, DataCollatorWithPadding, PreTrainedTokenizerBase, set_seed
+from transformers import AutoTokenizer, DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.trainer_callback import ProgressCallback
 from transformers.trainer_utils import EvalPrediction
 
@@ -105,17 +105,11 @@ class FineTuning:
 
     def save_model(self, folder: str | Path) -> None:
         """Write the model and its tokenizer, as any Transformers model, and how texts were read."""
-        model, tokenizer = self.trainer.accelerator.unwrap_model(self.trainer.model), self.trainer.processing_class
-        keep_reading(model, tokenizer, self._reading(), folder)
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        model = self.trainer.accelerator.unwrap_model(self.trainer.model)
+        save_with_reading(model, self.trainer.processing_class, self._reading(), folder)
 
     def _reading(self) -> dict[str, Any]:
-        run = self.run
-        chunks = {"stride": run.chunk_stride, "max_chunks": run.max_chunks} if run.chunk_pooling != "none" else {}
-        settings = {"max_length": run.max_length, "strategy": run.truncation, "head": run.truncation_head}
-        reading = describe_reading(self.trainer.processing_class, **settings, chunked=bool(chunks), **chunks)
-        return reading | ({"pairs": True} if len(self.info.text_columns) > 1 else {})
+        return reading_of(self.run, self.trainer.processing_class, pairs=len(self.info.text_columns) > 1)
 
     def evaluate(self) -> dict[str, Any]:
         """Metrics of every split but train, the confusion matrix of the last, and the majority baseline."""
@@ -185,6 +179,23 @@ class FineTuning:
             "versions": versions(),
             "hardware": hardware(self.args.device, self.args.world_size),
         }
+
+
+def reading_of(run: RunArguments, tokenizer: PreTrainedTokenizerBase, pairs: bool = False) -> dict[str, Any]:
+    """How a run makes model inputs of texts, as `keep_reading` takes it."""
+    chunks = {"stride": run.chunk_stride, "max_chunks": run.max_chunks} if run.chunk_pooling != "none" else {}
+    settings = {"max_length": run.max_length, "strategy": run.truncation, "head": run.truncation_head}
+    reading = describe_reading(tokenizer, **settings, chunked=bool(chunks), **chunks)
+    return reading | ({"pairs": True} if pairs else {})
+
+
+def save_with_reading(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, reading: dict[str, Any], folder: str | Path
+) -> None:
+    """Write a model and its tokenizer, with the pipeline that reads texts as the training did."""
+    keep_reading(model, tokenizer, reading, folder)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 def load_splits(
@@ -295,18 +306,24 @@ def _chunk_features(batch: dict[str, list], tokenizer: PreTrainedTokenizerBase, 
     return {**encode_chunks(tokenizer, batch[info.text_columns[0]], **settings), "labels": batch[info.label_column]}
 
 
+def divide_batches(args: StrategyTrainingArguments, run: RunArguments) -> StrategyTrainingArguments:
+    """Make `global_batch_size` of batches that fit, and no use of what the device or a stream cannot do."""
+    pin_memory = args.dataloader_pin_memory and args.device.type != "cpu"  # torch warns about it there
+    args = replace(args, dataloader_pin_memory=pin_memory)
+    if run.streaming:  # dispatching would join batches that are padded to different lengths
+        args = replace(args, accelerator_config={**args.accelerator_config.to_dict(), "dispatch_batches": False})
+    if run.global_batch_size is None:
+        return args
+    size, accumulation = divide_batch(run.global_batch_size, args.per_device_train_batch_size, args.world_size)
+    return replace(args, per_device_train_batch_size=size, gradient_accumulation_steps=accumulation)
+
+
 def _for_task(args: StrategyTrainingArguments, run: RunArguments, info: DatasetInfo) -> StrategyTrainingArguments:
     """Select by the task's metric (of the average, where there is one), unless another was chosen.
 
     Trainer's own default is "loss", not "eval_loss".
     """
-    pin_memory = args.dataloader_pin_memory and args.device.type != "cpu"  # torch warns about it there
-    args = replace(args, dataloader_pin_memory=pin_memory)
-    if run.streaming:  # dispatching would join batches that are padded to different lengths
-        args = replace(args, accelerator_config={**args.accelerator_config.to_dict(), "dispatch_batches": False})
-    if run.global_batch_size is not None:
-        size, accumulation = divide_batch(run.global_batch_size, args.per_device_train_batch_size, args.world_size)
-        args = replace(args, per_device_train_batch_size=size, gradient_accumulation_steps=accumulation)
+    args = divide_batches(args, run)
     chosen, known = args.metric_for_best_model, ["loss", *info.metrics]
     of_ensemble = "" if args.self_ensemble == "none" else "ensemble_"
     if chosen in (None, "loss"):

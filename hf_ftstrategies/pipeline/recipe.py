@@ -21,13 +21,14 @@ from hf_ftstrategies.evaluation.report import format_summary
 from hf_ftstrategies.pipeline.arguments import RunArguments
 from hf_ftstrategies.pipeline.errors import hide_secrets, print_error
 from hf_ftstrategies.pipeline.interruptions import RunStopped, explained
+from hf_ftstrategies.pipeline.multitask_arguments import MultiTaskArguments
 from hf_ftstrategies.pipeline.output import OutputFolder
 from hf_ftstrategies.pipeline.pretraining_arguments import PretrainingArguments
 from hf_ftstrategies.pipeline.publish import take_destination, without_token
-from hf_ftstrategies.pipeline.stages import run_stages
+from hf_ftstrategies.pipeline.stages import Request, run_stages
 from hf_ftstrategies.suggest import did_you_mean
 
-_OPTIONS = (RunArguments, StrategyTrainingArguments, PretrainingArguments)
+_OPTIONS = (RunArguments, StrategyTrainingArguments, PretrainingArguments, MultiTaskArguments)
 # Fields that may differ between a run and its resumption: where and how loudly, not what.
 _FREE = ("output_dir", "data_root", "disable_tqdm", "run_name", "report_to", "dataloader_num_workers", "push_to_hub")
 
@@ -39,8 +40,8 @@ class Recipe:
     Args:
         name (`str`): Also the folder below `outputs/`.
         title (`str`): For people.
-        presets (`dict`): Values of fields of `RunArguments`, `StrategyTrainingArguments` and
-            `PretrainingArguments`.
+        presets (`dict`): Values of fields of `RunArguments`, `StrategyTrainingArguments`, `PretrainingArguments` and
+            `MultiTaskArguments`.
         published (`str`, *optional*): The paper's result on this data set, which the card puts beside the own.
         script (`str`, *optional*, defaults to `"NAME.py"`): What is launched in `recipes/`, with its own options.
 
@@ -62,7 +63,9 @@ class Recipe:
             if preset not in known:
                 raise ValueError(f"Recipe {self.name!r}: {preset!r} is no option.{did_you_mean(preset, known)}")
 
-    def parse(self, argv: Sequence[str]) -> tuple[RunArguments, StrategyTrainingArguments, PretrainingArguments]:
+    def parse(
+        self, argv: Sequence[str]
+    ) -> tuple[RunArguments, StrategyTrainingArguments, PretrainingArguments, MultiTaskArguments]:
         """Read a command line over the presets.
 
         Raises:
@@ -71,7 +74,7 @@ class Recipe:
         parser = self._parser()
         parser.set_defaults(**{"output_dir": f"outputs/{self.name}", **self.presets})
         try:
-            run, args, pretraining, rest = parser.parse_args_into_dataclasses(
+            *options, rest = parser.parse_args_into_dataclasses(
                 list(argv), look_for_args_file=False, return_remaining_strings=True
             )
         except (ImportError, OSError, OverflowError, TypeError, UnicodeError, json.JSONDecodeError) as error:
@@ -81,7 +84,7 @@ class Recipe:
         if rest:
             known = [option for action in parser._actions for option in action.option_strings]
             raise ValueError(f"Unknown option {rest[0]!r}.{did_you_mean(rest[0], known)} --help lists all.")
-        return run, args, pretraining
+        return tuple(options)
 
     def settings(self, argv: Sequence[str]) -> dict[str, Any]:
         """What makes two runs the same run: presets and options that differ from the fields' defaults."""
@@ -136,7 +139,7 @@ def main(recipe: Recipe, argv: Sequence[str] | None = None) -> dict[str, Any]:
 
 def run_recipe(recipe: Recipe, argv: Sequence[str]) -> dict[str, Any]:
     """`main` with errors as exceptions."""
-    run, args, pretraining = recipe.parse(argv)
+    run, args, pretraining, multitask = recipe.parse(argv)
     args, destination = take_destination(args)
     _ = args.device  # joins the other processes; before that every process takes itself for the first
     settings = recipe.settings(argv)
@@ -154,7 +157,7 @@ def run_recipe(recipe: Recipe, argv: Sequence[str]) -> dict[str, Any]:
         if recipe.published and run.dataset == recipe.presets.get("dataset"):
             identity["published"] = recipe.published
         with explained(args, output.path):
-            results = run_stages(identity, run, args, pretraining, output)
+            results = run_stages(Request(identity, run, args, pretraining, multitask), output)
     console.print(format_summary(results))
     console.print(f"Report: {output.path / 'report.html'}", soft_wrap=True, markup=False)
     if destination is not None and output.is_owner:

@@ -1,4 +1,4 @@
-"""The stages of a run in their order: further pre-training, fine-tuning from each start and seed, and all its files."""
+"""The stages of a run in their order: further pre-training, several tasks together, fine-tuning with each seed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from hf_ftstrategies.arguments import StrategyTrainingArguments
@@ -20,73 +21,93 @@ from hf_ftstrategies.pipeline.energy import EnergyMeter
 from hf_ftstrategies.pipeline.errors import as_value_errors
 from hf_ftstrategies.pipeline.fine_tuning import prepare_fine_tuning
 from hf_ftstrategies.pipeline.further_pretraining import further_pretrain
+from hf_ftstrategies.pipeline.multitask import ENCODER, prepare_multitask
+from hf_ftstrategies.pipeline.multitask_arguments import MultiTaskArguments
 from hf_ftstrategies.pipeline.output import MANIFEST, OutputFolder
 from hf_ftstrategies.pipeline.pretraining_arguments import PretrainingArguments
 
 
-def run_stages(
-    identity: dict[str, Any],
-    run: RunArguments,
-    args: StrategyTrainingArguments,
-    options: PretrainingArguments,
-    output: OutputFolder,
-) -> dict[str, Any]:
-    """Pre-train further where that is asked for, fine-tune, evaluate, write everything; go on where it stopped.
+@dataclass(frozen=True)
+class Request:
+    """What a run was asked to do.
 
     Args:
         identity (`dict`): Names and command of the run, as they stand in its results.
-        run (`RunArguments`), args (`StrategyTrainingArguments`), options (`PretrainingArguments`): As parsed.
+        run (`RunArguments`), args (`StrategyTrainingArguments`), pretraining (`PretrainingArguments`), multitask
+            (`MultiTaskArguments`): As parsed.
+    """
+
+    identity: dict[str, Any]
+    run: RunArguments
+    args: StrategyTrainingArguments
+    pretraining: PretrainingArguments
+    multitask: MultiTaskArguments
+
+
+def run_stages(request: Request, output: OutputFolder) -> dict[str, Any]:
+    """Pre-train further and fine-tune on several tasks where that is asked for, fine-tune, evaluate, write everything.
+
+    What is finished is not repeated.
+
+    Args:
+        request (`Request`): What to do.
         output (`OutputFolder`): Of the run, claimed.
 
     Returns:
         `dict`: the contents of `results.json`.
     """
-    if options.is_on:
-        return _pretrain_and_fine_tune(identity, run, args, options, output)
-    return _fine_tune(identity, run, args, output)
+    before = [name for name in ("pretraining", "multitask") if getattr(request, name).is_on]
+    if before and not output.part(before[0]).is_finished:
+        _try(request, output)  # what is wrong with a later stage must not wait for the end of the first
+    return _pretrain_and_fine_tune(request, output) if request.pretraining.is_on else _fine_tune(request, output)
 
 
-def _pretrain_and_fine_tune(
-    identity: dict[str, Any],
-    run: RunArguments,
-    args: StrategyTrainingArguments,
-    options: PretrainingArguments,
-    output: OutputFolder,
-) -> dict[str, Any]:
+def _try(request: Request, output: OutputFolder) -> None:
+    """Prepare the later stages, from the original weights, and forget them."""
+    source, args = find_pretrained(request.run.model), request.args
+    with as_value_errors():
+        prepare_fine_tuning(request.run, dataclasses.replace(args, output_dir=str(output.checkpoints)))
+        if request.pretraining.is_on and request.multitask.is_on:
+            prepare_multitask(request.run, args, request.multitask, output.checkpoints, source)
+
+
+def _pretrain_and_fine_tune(request: Request, output: OutputFolder) -> dict[str, Any]:
     """Both stages; fine-tuning from every starting point that was asked for, the best on validation kept."""
     folder = output.part("pretraining")
-    if not folder.is_finished:  # what is wrong with the second stage must not wait for the end of the first
-        with as_value_errors():
-            prepare_fine_tuning(run, dataclasses.replace(args, output_dir=str(output.checkpoints)))
-    pretrained = further_pretrain(run, args, options, folder)
-    original, steps = find_pretrained(run.model), options.starting_points
+    pretrained = further_pretrain(request.run, request.args, request.pretraining, folder)
+    original, steps = find_pretrained(request.run.model), request.pretraining.starting_points
     results, parts = {}, {}
     for step in steps:
         source = dataclasses.replace(original, path=str(folder.path / pretrained["models"][str(step)]))
         parts[step] = output.part(f"fine_tuning/step-{step}") if len(steps) > 1 else output
-        results[step] = _fine_tune(identity, run, args, parts[step], source, pretrained)
+        results[step] = _fine_tune(request, parts[step], source, {"further_pretraining": pretrained})
     if len(steps) == 1:
         return results[steps[0]]
     best = _best_on_validation(results)
     curve = [{"step": step, "metrics": numbers_of(results[step])} for step in steps]
     chosen = results[best] | {"further_pretraining": pretrained | {"curve": curve, "fine_tuned_from": best}}
-    chosen |= _costs_of_all(results)
-    return _adopt(output, parts[best], chosen, original)
+    return _adopt(output, parts[best], chosen | _costs_of_all(results), original)
 
 
 def _fine_tune(
-    identity: dict[str, Any],
-    run: RunArguments,
-    args: StrategyTrainingArguments,
+    request: Request,
     output: OutputFolder,
     source: PretrainedSource | None = None,
-    pretrained: dict[str, Any] | None = None,
+    before: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Once, or once with each seed; then the best on validation is kept, and all are reported."""
+    """Once, or once with each seed; then the best on validation is kept, and all are reported.
+
+    `before` are the facts of the stages before; `source` what they left.
+    """
     if output.is_finished:
         return output.read_json("results.json")
+    run, args, before = request.run, request.args, before or {}
+    source = source or find_pretrained(run.model)
+    if request.multitask.is_on:
+        together, source = _fine_tune_together(request, output.part("multitask"), source)
+        before = before | {"multitask": together}
     if run.seeds is None:
-        return _fine_tune_once(identity, run, args, output, source, pretrained)
+        return _fine_tune_once(request, args, output, source, before)
     results, parts = {}, {}
     for number, seed in enumerate(run.seeds, start=1):
         parts[seed] = output.part(f"seeds/{seed}")
@@ -94,25 +115,61 @@ def _fine_tune(
             results[seed] = parts[seed].read_json("results.json")
             continue
         title, own = f"fine-tuning, seed {seed} ({number} of {len(run.seeds)})", dataclasses.replace(args, seed=seed)
-        results[seed] = _fine_tune_once(identity, run, own, parts[seed], source, pretrained, title)
+        results[seed] = _fine_tune_once(request, own, parts[seed], source, before, title)
     best = _best_on_validation(results)
     chosen = results[best] | {"seeds": compare_seeds(results, best)} | _costs_of_all(results)
-    return _adopt(output, parts[best], chosen, source or find_pretrained(run.model))
+    return _adopt(output, parts[best], chosen, source)
+
+
+def _fine_tune_together(
+    request: Request, folder: OutputFolder, source: PretrainedSource
+) -> tuple[dict[str, Any], PretrainedSource]:
+    """Fine-tune on several tasks; the facts, and the encoder that came of it."""
+    encoder = dataclasses.replace(source, path=str(folder.path / ENCODER))
+    if folder.is_finished:
+        return folder.read_json("results.json")["multitask"], encoder
+    begin, options = time.perf_counter(), request.multitask
+    with as_value_errors():
+        stage = prepare_multitask(request.run, request.args, options, folder.checkpoints, source)
+        plan = stage.trainer.plan().to_dict()
+    plan["model"]["name"] = source.hub_id
+    train_seconds = stage.train()
+    evaluated = time.perf_counter()
+    scores = stage.evaluate()
+    done = time.perf_counter()
+    seconds = {"train_seconds": train_seconds, "evaluate_seconds": done - evaluated, "total_seconds": done - begin}
+    facts = stage.facts() | scores
+    facts["multitask"] = {
+        "tasks": scores["tasks"],
+        "steps": stage.trainer.state.global_step,
+        "learning_rate": options.multitask_learning_rate,
+        "sampling": options.multitask_sampling,
+        "train_seconds": train_seconds,
+        "plan": options.describe(),
+    }
+    if folder.is_owner:
+        name, command = f"{request.identity['recipe']}_multitask", request.identity["command"]
+        title = f"{', '.join(options.tasks)}: one encoder, a head for each"
+        names = {"recipe": name, "title": title, "command": command}
+        stage.save(folder.path)
+        write_outputs(folder, names | {"time": seconds} | facts, plan, source)
+        shutil.rmtree(folder.checkpoints, ignore_errors=True)  # the model is kept
+    stage.trainer.accelerator.wait_for_everyone()  # the encoder is there for every process
+    return facts["multitask"], encoder
 
 
 def _fine_tune_once(
-    identity: dict[str, Any],
-    run: RunArguments,
+    request: Request,
     args: StrategyTrainingArguments,
     output: OutputFolder,
-    source: PretrainedSource | None,
-    pretrained: dict[str, Any] | None,
+    source: PretrainedSource,
+    before: dict[str, Any],
     title: str = "fine-tuning",
 ) -> dict[str, Any]:
     """Train, evaluate, and write all that belongs to one model."""
     begin = time.perf_counter()
     with as_value_errors():
-        stage = prepare_fine_tuning(run, dataclasses.replace(args, output_dir=str(output.checkpoints)), source)
+        stage = prepare_fine_tuning(request.run, dataclasses.replace(args, output_dir=str(output.checkpoints)), source)
         plan = stage.trainer.plan().to_dict()
     plan["model"]["name"] = stage.source.hub_id
     meter = EnergyMeter()
@@ -121,12 +178,10 @@ def _fine_tune_once(
     scores = stage.evaluate()
     done = time.perf_counter()
     seconds = {"train_seconds": train_seconds, "evaluate_seconds": done - evaluated, "total_seconds": done - begin}
-    results = identity | {"time": seconds} | stage.facts() | scores
+    results = request.identity | {"time": seconds} | stage.facts() | scores | before
     if used := meter.watt_hours():
         results["energy_watt_hours"] = used
-    if pretrained is not None:
-        results["further_pretraining"] = pretrained
-        plan["further_pretraining"] = pretrained["plan"]
+    plan |= {name: facts["plan"] for name, facts in before.items()}
     if output.is_owner:
         stage.save_model(output.path)
         write_outputs(output, results, plan, stage.source)

@@ -107,7 +107,7 @@ def test_results_and_plan_say_so(tmp_path):
 
 
 def test_a_plan_needs_no_features(tmp_path, rows_encoded):
-    run, args, _ = recipe(tmp_path, **FEATURES).parse([])
+    run, args, *_ = recipe(tmp_path, **FEATURES).parse([])
     stage = fine_tuning.prepare_fine_tuning(run, args)
     assert stage.trainer.plan().training["total_steps"] == 48
     assert rows_encoded == []

@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 
 def prepared(folder, **presets):
     """The stage, with nothing trained."""
-    run, args, options = recipe(folder, **presets).parse([])
+    run, args, options, _ = recipe(folder, **presets).parse([])
     return prepare_further_pretraining(run, args, options, OutputFolder(folder / "stage", {}))
 
 
@@ -141,7 +141,7 @@ def test_half_precision_checkpoints_are_trained_in_float32(tmp_path):
     prepare(tmp_path)
     BertForPreTraining.from_pretrained(tmp_path / "model").half().save_pretrained(tmp_path / "model")
     assert next(BertForPreTraining.from_pretrained(tmp_path / "model").parameters()).dtype == torch.float16
-    run, args, _ = recipe(tmp_path).parse([])
+    run, args, *_ = recipe(tmp_path).parse([])
     for trainer in (prepared(tmp_path).trainer, prepare_fine_tuning(run, args).trainer):
         assert {parameter.dtype for parameter in trainer.model.parameters()} == {torch.float32}
 

@@ -38,7 +38,7 @@ def test_a_recipe_leaves_everything(tmp_path, capsys):
 def test_the_saved_model_gives_the_reported_accuracy(tmp_path):
     """Counted again by hand: stock model class, its tokenizer, the test rows, no package in between."""
     results = run_recipe(recipe(tmp_path), [])
-    run, args, _ = recipe_of(tmp_path).parse([])
+    run, args, *_ = recipe_of(tmp_path).parse([])
     test = fine_tuning.prepare_fine_tuning(run, args).splits["test"]
     model, tokenizer = load(tmp_path / "out"), AutoTokenizer.from_pretrained(tmp_path / "out")
     texts = [tokenizer.decode(ids, skip_special_tokens=True) for ids in test["input_ids"]]
@@ -168,7 +168,7 @@ def test_another_setting_in_the_same_folder_is_refused(tmp_path):
 
 
 def test_options_go_over_presets(tmp_path):
-    run, args, _ = recipe(tmp_path).parse(["--layer_decay", "0.5", "--lr_schedule", "none", "--train_rows", "7"])
+    run, args, *_ = recipe(tmp_path).parse(["--layer_decay", "0.5", "--lr_schedule", "none", "--train_rows", "7"])
     assert (args.layer_decay, args.lr_schedule, run.train_rows, args.unfreezing) == (0.5, None, 7, "ulmfit")
 
 

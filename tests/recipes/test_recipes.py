@@ -43,6 +43,9 @@ def test_twenty_steps_on_tiny_data(path, tmp_path):
     recipe = load_recipe(str(path))
     if recipe.presets.get("further_pretraining") in ("in_domain", "cross_domain"):
         options["further_pretraining"] = options["dataset"]  # a tiny file has no domain
+    if "multitask" in recipe.presets:
+        together = csv_file(tmp_path / "together.csv", rows=60, seed=1)
+        options |= {"multitask": f"{options['dataset']},{together}", "multitask_steps": 4}
     argv = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     results = run_recipe(recipe, argv)
     assert results["metrics"]["test"].keys() >= {"accuracy", "macro_f1", "loss"}
@@ -88,7 +91,7 @@ def test_accelerate_reads_the_configurations(path):
 
 def test_suns_presets_are_the_papers():
     for name in ("imdb", "trec", "yelp_polarity", "yelp_full", "yahoo_answers", "ag_news", "dbpedia", "sogou"):
-        run, args, _ = load_recipe(str(RECIPES[0].parent / f"{name}.py")).parse(["--use_cpu", "True"])
+        run, args, *_ = load_recipe(str(RECIPES[0].parent / f"{name}.py")).parse(["--use_cpu", "True"])
         assert (run.global_batch_size, run.max_length, run.truncation_head) == (24, 512, 128)
         assert (args.learning_rate, args.num_train_epochs, args.layer_decay) == (2e-5, 4, 0.95)
         assert args.get_warmup_steps(1000) == 100
