@@ -60,6 +60,8 @@ RUNS = {
     "uneven": {"settings": {**COMPOSED, "accelerator_config": {"even_batches": False}}, "count": 37},
     "bert_adam": {"settings": BERT_ADAM},
     "held": {"settings": HELD},
+    "multitask": {"settings": COMPOSED, "multitask": True},
+    "multitask_accumulated": {"settings": {"gradient_accumulation_steps": 2, "weight_decay": 0.1}, "multitask": True},
     "stock": {"trainer": "Trainer", "settings": {}},
 }
 # Only with two processes: cut within a phase, then resumed in the folder of the cut run. Transformers 5.17 loads
