@@ -47,8 +47,8 @@ class Recorder(TrainerCallback):
 
 
 def several_tasks(count: int) -> tuple[MultiTaskClassifier, MultiTaskRows]:
-    """Two tasks, three blocks of the one and two of the other in each epoch."""
-    tasks = {"large": {"num_labels": 3}, "small": {"num_labels": 4}}
+    """Two tasks, three blocks of the one and two of the other in each epoch, and a head that none trains."""
+    tasks = {"large": {"num_labels": 3}, "small": {"num_labels": 4}, "idle": {"num_labels": 2}}
     config = MultiTaskClassifierConfig(text_config=tiny_bert(dropout=0.0).config, tasks=tasks, classifier_dropout=0.0)
     torch.manual_seed(0)
     both = {"large": rows(count * 3 // 5), "small": rows(count * 2 // 5, seed=2)}
