@@ -41,6 +41,8 @@ AVERAGED = {
     "metric_for_best_model": "ensemble_loss",
 }
 BERT_ADAM = {"bias_correction": False, "lr_schedule": "bert_linear", "warmup_steps": 2, "learning_rate": 1e-3}
+# By Adam's own epsilon a gradient that is 0 but for rounding becomes a whole step.
+ROUNDED = {"weight_decay": 0.1, "adam_epsilon": 1e-6}
 EVALUATED = {"evaluations": 2, "save_strategy": "steps", "load_best_model_at_end": True}
 SAVED = {"save_strategy": "steps", "save_steps": 3}
 
@@ -60,6 +62,8 @@ RUNS = {
     "uneven": {"settings": {**COMPOSED, "accelerator_config": {"even_batches": False}}, "count": 37},
     "bert_adam": {"settings": BERT_ADAM},
     "held": {"settings": HELD},
+    "multitask": {"settings": COMPOSED, "multitask": True},
+    "multitask_accumulated": {"settings": ROUNDED | {"gradient_accumulation_steps": 2}, "multitask": True},
     "stock": {"trainer": "Trainer", "settings": {}},
 }
 # Only with two processes: cut within a phase, then resumed in the folder of the cut run. Transformers 5.17 loads
@@ -128,6 +132,15 @@ def test_both_ranks_end_with_the_same_bits(out, name):
 def test_what_is_frozen_does_not_move_by_a_bit_on_either_rank(out, name, rank):
     expected = [[4], [3, 4], [2, 3, 4], [1, 2, 3, 4], [0, 1, 2, 3, 4]]
     assert facts(out, name, "two", rank)["moved"] == [depths for depths in expected for _ in range(2)]
+
+
+@pytest.mark.parametrize("name", ["multitask", "multitask_accumulated"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_head_that_no_process_uses_does_not_decay(out, name, rank):
+    start = worker.several_tasks(40)[0].state_dict()
+    found = weights(out, name, "two", rank)
+    assert torch.equal(found["heads.idle.weight"], start["heads.idle.weight"])
+    assert not torch.equal(found["heads.small.weight"], start["heads.small.weight"])
 
 
 @pytest.mark.parametrize("name", ["averaged", "sdv"])

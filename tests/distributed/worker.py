@@ -14,7 +14,13 @@ import torch
 from safetensors.torch import save_file
 from transformers import Trainer, TrainerCallback
 
-from hf_ftstrategies import LayerMap, StrategyTrainer
+from hf_ftstrategies import (
+    LayerMap,
+    MultiTaskClassifier,
+    MultiTaskClassifierConfig,
+    MultiTaskRows,
+    StrategyTrainer,
+)
 from tests.tiny import arguments, rows, snapshot, tiny_bert
 
 TRAINERS = {"Trainer": Trainer, "StrategyTrainer": StrategyTrainer}
@@ -40,6 +46,15 @@ class Recorder(TrainerCallback):
         control.should_training_stop |= state.global_step == self.stop
 
 
+def several_tasks(count: int) -> tuple[MultiTaskClassifier, MultiTaskRows]:
+    """Two tasks, three blocks of the one and two of the other in each epoch, and a head that none trains."""
+    tasks = {"large": {"num_labels": 3}, "small": {"num_labels": 4}, "idle": {"num_labels": 2}}
+    config = MultiTaskClassifierConfig(text_config=tiny_bert(dropout=0.0).config, tasks=tasks, classifier_dropout=0.0)
+    torch.manual_seed(0)
+    both = {"large": rows(count * 3 // 5), "small": rows(count * 2 // 5, seed=2)}
+    return MultiTaskClassifier(config), MultiTaskRows(both, tasks, block_size=8)
+
+
 def train(
     out: Path,
     name: str,
@@ -49,13 +64,15 @@ def train(
     resume: bool = False,
     folder: str | None = None,
     count: int = 40,
+    multitask: bool = False,
 ) -> None:
     """Train a tiny BERT without dropout on some rows in order, and write down what happened on this rank."""
     recorder = Recorder(stop)
+    model, train_rows = several_tasks(count) if multitask else (tiny_bert(dropout=0.0), rows(count))
     trainer = TRAINERS[trainer](
-        tiny_bert(dropout=0.0),
+        model,
         arguments(out / (folder or name), train_sampling_strategy="sequential", **settings),
-        train_dataset=rows(count),
+        train_dataset=train_rows,
         eval_dataset=rows(8, seed=1),
         callbacks=[recorder],
     )
