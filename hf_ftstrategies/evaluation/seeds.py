@@ -68,7 +68,8 @@ def plot_seeds(seeds: dict[str, Any], metric: str) -> Figure:
         axis.plot([spread["mean"]] * 2, [row - 0.22, row + 0.22], color=color, linewidth=2)
         for run in seeds["runs"]:
             kept = run["seed"] == seeds["chosen"]
-            axis.plot(run["metrics"][split][metric], row, "D" if kept else "o", color=BLUE if kept else color, ms=7)
+            look = {"marker": "D", "color": BLUE, "zorder": 4} if kept else {"marker": "o", "color": color}
+            axis.plot(run["metrics"][split][metric], row, ms=7, **look)
     axis.plot([], [], "D", color=BLUE, ms=7, label="seed kept (best on validation)")
     axis.plot([], [], "o", color=MUTED, ms=7, label="other seeds")
     axis.plot([], [], color=MUTED, linewidth=2, label="mean")
