@@ -150,7 +150,8 @@ class MultiTaskClassifier(EncoderClassifier):
     """An [`EncoderClassifier`] with a head for each task; all else is shared. See [`MultiTaskClassifierConfig`].
 
     A batch is of one task. The heads of the others take no part: their gradient is None, so that no optimizer moves
-    them. Several processes therefore need `ddp_find_unused_parameters=True`, which is Trainer's default.
+    them. Several processes therefore need `ddp_find_unused_parameters=True`: Trainer's default, but not with activation
+    checkpointing, where it must be set.
 
     ```python
     tasks = {"trec": {"num_labels": 6}, "stsb": {"num_labels": 1}}
