@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -133,10 +134,10 @@ class AwdLstmModel(AwdLstmPreTrainedModel):
         if inputs_embeds is None:
             x = self.embedding_dropout(self.embed_tokens(x), x, self.embed_tokens.num_embeddings)
         x = self.input_dropout(x)
-        lengths = order = None
-        if attention_mask is not None and not attention_mask.all():
-            order = padding_last(attention_mask.bool())
-            x, lengths = reorder(x, order), attention_mask.bool().sum(1).cpu()
+        order, lengths = None, torch.full(x.shape[:1], x.shape[1])
+        if attention_mask is not None:
+            order, lengths = padding_last(attention_mask.bool()), attention_mask.bool().sum(1).cpu()
+            x = reorder(x, order)
         after = []
         for index, layer in enumerate(self.layers):
             x = x if index == 0 else self.hidden_dropout(x)
@@ -203,7 +204,7 @@ class AwdLstmForCausalLM(AwdLstmPreTrainedModel):
                 text in pieces, pass on the `states` of the last one, detached: gradients would go back through all.
             token_type_ids (`torch.Tensor`, *optional*): Ignored; some tokenizers return them.
             labels (`torch.Tensor`, *optional*): (B, T), the same as `input_ids`, -100 where there is no loss. They are
-                shifted here: the first of a piece is predicted by nothing.
+                shifted here: nothing predicts the first.
             num_items_in_batch (`torch.Tensor` or `int`, *optional*): Labels of the whole step, if this is a part of it
                 (gradient accumulation, several processes): the loss is then this part's share of the step's mean.
 
@@ -216,11 +217,13 @@ class AwdLstmForCausalLM(AwdLstmPreTrainedModel):
         logits = self.lm_head(dropped)
         loss = None
         if labels is not None:
+            if attention_mask is not None:  # what padding on the left says of the first word means nothing
+                labels = torch.where(F.pad(attention_mask[:, :-1], (1, 0)) == 0, -100, labels)
             size = {"vocab_size": logits.shape[-1], "num_items_in_batch": num_items_in_batch}
             loss = self.loss_function(logits, labels, **size)
-        if labels is not None and self.training:
-            share = 1 if num_items_in_batch is None else (labels[:, 1:] != -100).sum() / num_items_in_batch
-            loss = loss + share * self._regularization(raw, dropped, attention_mask)
+            if self.training:
+                share = 1 if num_items_in_batch is None else (labels[:, 1:] != -100).sum() / num_items_in_batch
+                loss = loss + share * self._regularization(raw, dropped, attention_mask)
         return AwdLstmCausalLMOutput(loss=loss, logits=logits, states=outputs.states)
 
     def _regularization(self, raw: torch.Tensor, dropped: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:

@@ -60,14 +60,14 @@ class WeightDropLSTM(nn.LSTM):
     def forward(
         self,
         x: torch.Tensor,
-        lengths: torch.Tensor | None = None,
+        lengths: torch.Tensor,
         state: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
         """Read sequences on from a state.
 
         Args:
             x (`torch.Tensor`): (sequences, tokens, input size), padded at the end.
-            lengths (`torch.Tensor`, *optional*): (sequences,) on the CPU, tokens without the padding; all if None.
+            lengths (`torch.Tensor`): (sequences,) on the CPU, tokens without the padding.
             state (`tuple[torch.Tensor, torch.Tensor]`, *optional*): h and c before, (sequences, hidden size) each;
                 zeros if None.
 
@@ -76,22 +76,19 @@ class WeightDropLSTM(nn.LSTM):
             of length 0 keeps its state.
         """
         h, c = state or [x.new_zeros(len(x), self.hidden_size)] * 2
-        dropped = F.dropout(self.weight_hh_l0, self.weight_dropout, self.training)
-        weights = (self.weight_ih_l0, dropped, self.bias_ih_l0, self.bias_hh_l0)
-        # biases, layers, dropout between them, gradients (not self.training: a frozen layer passes them on), directions
-        how = (True, 1, 0.0, torch.is_grad_enabled(), False)
-        if lengths is None:
-            output, h, c = torch.lstm(x, (h.unsqueeze(0), c.unsqueeze(0)), weights, *how, True)
-            return output, (h.squeeze(0), c.squeeze(0))
         packed = pack_padded_sequence(x, lengths.clamp(min=1), batch_first=True, enforce_sorted=False)
         longest_first, as_before = packed.sorted_indices, packed.unsorted_indices
         before = (h[longest_first].unsqueeze(0), c[longest_first].unsqueeze(0))
+        dropped = F.dropout(self.weight_hh_l0, self.weight_dropout, self.training)
+        weights = (self.weight_ih_l0, dropped, self.bias_ih_l0, self.bias_hh_l0)
+        # Biases, layers, dropout between them, gradients (a frozen layer in eval mode passes them on), directions.
+        how = (True, 1, 0.0, torch.is_grad_enabled(), False)
         output, *after = torch.lstm(packed.data, packed.batch_sizes, before, weights, *how)
         packed = PackedSequence(output, packed.batch_sizes, longest_first, as_before)
         output, _ = pad_packed_sequence(packed, batch_first=True, total_length=x.shape[1])
         reads = (lengths > 0).to(x.device).unsqueeze(1)
-        after = [torch.where(reads, new[0, as_before], old) for new, old in zip(after, (h, c))]
-        return output, tuple(after)
+        h, c = (torch.where(reads, new[0, as_before], old) for new, old in zip(after, (h, c)))
+        return output, (h, c)
 
 
 class ConcatPoolingHead(nn.Module):
