@@ -163,7 +163,7 @@ class AwdLstmForCausalLM(AwdLstmPreTrainedModel):
     Args:
         config (`AwdLstmConfig`): Sizes and dropouts.
 
-    Paper: Merity et al. 2018, sections 4.5 (tied weights) and 4.6 (AR, TAR); Howard & Ruder 2018, section 3.1.
+    Paper: Merity et al. 2018, sections 4.4 (tied weights) and 4.6 (AR, TAR); Howard & Ruder 2018, section 3.1.
 
     Differs: the decoder has a bias, as that of Merity et al., which Howard & Ruder's scripts leave out; these take AR
     of the states before dropout. Means leave out padding.
@@ -236,9 +236,9 @@ class AwdLstmForCausalLM(AwdLstmPreTrainedModel):
 class AwdLstmForSequenceClassification(AwdLstmPreTrainedModel):
     """ULMFiT's classifier: it reads a text in pieces, and pools the states of the last layer.
 
-    A piece has `bptt` tokens. The states go on from piece to piece, the gradients do not (BPT3C). Of the last
-    `max_tokens` tokens of a text, the last state, the maximum and the mean of all go to the head. What lies before them
-    is read too, but without gradients.
+    A piece has `bptt` tokens, the first one the rest. The states go on from piece to piece, the gradients do not
+    (BPT3C). Of the last `max_tokens` tokens of a text, the last state, the maximum and the mean of all go to the head.
+    Pieces before them are read too, but without gradients.
 
     ```python
     AwdLstmForCausalLM(config).save_pretrained("lm")  # trained, one hopes
@@ -250,10 +250,11 @@ class AwdLstmForSequenceClassification(AwdLstmPreTrainedModel):
 
     Paper: Howard & Ruder 2018, section 3.3.
 
-    Differs: pieces are counted from the beginning of a text, not of a batch, and padding is neither read nor pooled, so
-    that no text depends on others of its batch but through the batch norms. Exactly `max_tokens` tokens are pooled,
-    the scripts pool the whole pieces among them. No AR and TAR, which the scripts have here too, the paper has not.
-    As in the scripts, each piece draws new dropout masks, and `output_dropout` is the language model's alone.
+    Differs: pieces are counted from the end of a text, not from the beginning of the longest of its batch, and padding
+    is neither read nor pooled, so that no text depends on the others but through the batch norms. Exactly `max_tokens`
+    tokens are pooled, the scripts pool the whole pieces among them. No AR and TAR, which the scripts have here too and
+    the paper has not. As in the scripts, each piece draws new dropout masks, and `output_dropout` is the language
+    model's alone.
     """
 
     accepts_loss_kwargs = False  # the loss is a mean over the batch, Trainer must not take it for scaled
@@ -319,24 +320,19 @@ class AwdLstmForSequenceClassification(AwdLstmPreTrainedModel):
 
     def _read(self, tokens: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """States of the last layer, and where they are those of the last `max_tokens` tokens of a text."""
-        bptt, lengths = self.config.bptt, mask.sum(1, keepdim=True)
-        first = (lengths - self.config.max_tokens).clamp(min=0)
-        begin = int(first.min()) // bptt * bptt  # of the first piece that any text needs
-        order = padding_last(mask)
-        name = "input_ids" if tokens.dim() == 2 else "inputs_embeds"
+        bptt, kept, longest = self.config.bptt, self.config.max_tokens, int(mask.sum(1).max())
+        order = mask.int().argsort(dim=1, stable=True)[:, -longest:]  # padding first, so that texts end together
         tokens, mask = reorder(tokens, order), reorder(mask, order)
+        name = "input_ids" if tokens.dim() == 2 else "inputs_embeds"
         states, read = None, []
-        for start in range(0, int(lengths.max()), bptt):
-            piece = slice(start, start + bptt)
-            with torch.set_grad_enabled(torch.is_grad_enabled() and start >= begin):
-                given = {name: tokens[:, piece], "attention_mask": mask[:, piece]}
-                outputs = self.encoder(**given, states=states)
+        for end in range((longest - 1) % bptt + 1, longest + 1, bptt):
+            piece, pooled = slice(max(0, end - bptt), end), end > longest - kept
+            with torch.set_grad_enabled(torch.is_grad_enabled() and pooled):
+                outputs = self.encoder(**{name: tokens[:, piece]}, attention_mask=mask[:, piece], states=states)
             states = tuple((h.detach(), c.detach()) for h, c in outputs.states)
-            if start >= begin:
+            if pooled:
                 read.append(outputs.last_hidden_state)
-        hidden = torch.cat(read, dim=1)
-        positions = torch.arange(begin, begin + hidden.shape[1], device=mask.device)
-        return hidden, (positions >= first) & (positions < lengths)
+        return torch.cat(read, dim=1)[:, -kept:], mask[:, -kept:]
 
 
 AwdLstmModel.register_for_auto_class("AutoModel")

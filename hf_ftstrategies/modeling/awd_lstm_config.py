@@ -13,7 +13,7 @@ class AwdLstmConfig(PreTrainedConfig):
     """Sizes, dropouts and reading of an AWD-LSTM. The defaults are ULMFiT's.
 
     Args:
-        vocab_size (`int`, *optional*, defaults to 60002): Words, special ones included.
+        vocab_size (`int`, *optional*, defaults to 30002): Words, those for unknown ones and padding included.
         embedding_size (`int`, *optional*, defaults to 400): Of words, and of the states of the last layer.
         hidden_size (`int`, *optional*, defaults to 1150): States of the layers below the last.
         num_hidden_layers (`int`, *optional*, defaults to 3): LSTM layers.
@@ -38,14 +38,14 @@ class AwdLstmConfig(PreTrainedConfig):
         ValueError: A size below 1, a dropout outside [0, 1), a negative factor, a padding token outside the
             vocabulary; a name that looks like a misspelt setting.
 
-    Paper: Howard & Ruder 2018, section 4.1 (sizes and dropouts), their scripts (`ar_alpha`, `tar_beta`, `max_tokens`,
-    `classifier_dropout`); Merity et al. 2018.
+    Paper: Howard & Ruder 2018, sections 3.3 and 4.1 (sizes, dropouts, `bptt`), their scripts (`vocab_size`, `ar_alpha`,
+    `tar_beta`, `max_tokens`, the head's dropouts); Merity et al. 2018.
     """
 
     model_type = "awd_lstm"
     keys_to_ignore_at_inference = ["states"]  # noqa: RUF012  (a class variable of Transformers)
 
-    vocab_size: int = 60002
+    vocab_size: int = 30002
     embedding_size: int = 400
     hidden_size: int = 1150
     num_hidden_layers: int = 3

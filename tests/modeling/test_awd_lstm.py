@@ -193,12 +193,12 @@ def test_pieces_do_not_show_in_evaluation(bptt):
 
 
 def plain_features(encoder, text, bptt, max_tokens):
-    """Token by token in plain torch; gradients end at the beginning of a piece, and in pieces before those pooled."""
+    """Token by token in plain torch; gradients end at the beginning of a piece, counted from the end of the text."""
     first = max(0, len(text) - max_tokens)
     state = [(torch.zeros(layer.hidden_size).double(),) * 2 for layer in encoder.layers]
     outputs = []
     for position, word in enumerate(text):
-        if position % bptt == 0:
+        if (len(text) - position) % bptt == 0:
             state = [(h.detach(), c.detach()) for h, c in state]
         x = encoder.embed_tokens.weight[word]
         for index, layer in enumerate(encoder.layers):
@@ -223,6 +223,20 @@ def test_gradients_do_not_cross_pieces(max_tokens):
     F.cross_entropy(plain.classifier(features), labels).backward()
     for (name, parameter), expected in zip(model.named_parameters(), plain.parameters()):
         torch.testing.assert_close(parameter.grad, expected.grad, atol=1e-10, rtol=1e-8, msg=name)
+
+
+def test_pieces_that_are_not_pooled_keep_no_graph():
+    """Whatever is beside the text in the batch: of 11 tokens, pieces of 2, 3, 3 and 3, the last 6 pooled."""
+    model, seen = tiny(AwdLstmForSequenceClassification, max_tokens=6), []
+
+    def note(encoder, args, given, outputs):
+        seen.append((given["input_ids"].shape[1], outputs.last_hidden_state.requires_grad))
+
+    model.encoder.register_forward_hook(note, with_kwargs=True)
+    model(**batch())
+    assert seen == [(2, False), (3, False), (3, True), (3, True)]
+    with torch.no_grad():
+        assert not model(**batch()).logits.requires_grad
 
 
 def test_without_a_mask_the_padding_token_is_padding():
