@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 from hf_ftstrategies.version import __version__
 
 _PUBLIC = {
+    "AwdLstmConfig": "modeling.awd_lstm",
+    "AwdLstmForCausalLM": "modeling.awd_lstm",
+    "AwdLstmForSequenceClassification": "modeling.awd_lstm",
     "BertAdam": "optim.bert_adam",
     "EarlyStopping": "strategies.early_stopping",
     "EncoderClassifier": "modeling.classifier",
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from hf_ftstrategies.data.multitask import MultiTaskRows
     from hf_ftstrategies.data.next_sentence import build_next_sentence_examples
     from hf_ftstrategies.data.truncation import truncate
+    from hf_ftstrategies.modeling.awd_lstm import AwdLstmConfig, AwdLstmForCausalLM, AwdLstmForSequenceClassification
     from hf_ftstrategies.modeling.classifier import EncoderClassifier, EncoderClassifierConfig
     from hf_ftstrategies.modeling.layer_map import LayerMap
     from hf_ftstrategies.modeling.multitask import MultiTaskClassifier, MultiTaskClassifierConfig
