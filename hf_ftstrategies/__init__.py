@@ -1,11 +1,13 @@
 """Fine-tuning strategies for pretrained encoders, as one Hugging Face Trainer.
 
-The public names are imported when they are first used, so `import hf_ftstrategies` costs nothing.
+The public names are imported when they are first used, so `import hf_ftstrategies` costs nothing; Transformers' Auto
+classes know the models of this package after it.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from hf_ftstrategies.auto_classes import register_models
 from hf_ftstrategies.version import __version__
 
 _PUBLIC = {
@@ -73,3 +75,6 @@ def __getattr__(name: str):
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+register_models()

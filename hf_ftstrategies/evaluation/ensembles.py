@@ -11,7 +11,7 @@ import torch
 import transformers
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
-from hf_ftstrategies.modeling.classifier import EncoderClassifier
+import hf_ftstrategies
 
 # What may differ between the configurations of models that are averaged.
 _ASIDE = ("_name_or_path", "transformers_version", "dtype", "torch_dtype")
@@ -111,7 +111,7 @@ def _load_config(folder: str | Path) -> PreTrainedConfig:
 
 def _load_model(folder: str | Path, config: PreTrainedConfig) -> PreTrainedModel:
     name = next(iter(config.architectures or ()), "")
-    cls = EncoderClassifier if name == EncoderClassifier.__name__ else getattr(transformers, name, None)
+    cls = getattr(hf_ftstrategies if name in hf_ftstrategies.__all__ else transformers, name, None)
     if cls is None:
         raise ValueError(f"{str(folder)!r} holds a model of class {name!r}, which Transformers does not have.")
     try:

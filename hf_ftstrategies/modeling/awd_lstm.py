@@ -2,8 +2,7 @@
 
 Imports nothing of this package but `awd_lstm_config.py`, `awd_lstm_layers.py` and `heads.py` beside it: these files are
 saved with every model, which loads with `trust_remote_code=True` where the package is not installed. With the package,
-`from hf_ftstrategies import AwdLstmForSequenceClassification` (or `import hf_ftstrategies.modeling.awd_lstm`) teaches
-the Auto classes to load it.
+`import hf_ftstrategies` teaches the Auto classes to load it.
 """
 
 from dataclasses import dataclass

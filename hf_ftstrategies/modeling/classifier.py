@@ -1,9 +1,8 @@
 """A classifier on any encoder: which layers, tokens and chunks it reads, and through which head.
 
 Imports nothing of this package but `heads.py` beside it: both files are saved with every model, which loads with
-`trust_remote_code=True` where the package is not installed. With the package, `from hf_ftstrategies import
-EncoderClassifier` (or `import hf_ftstrategies.modeling.classifier`) teaches the Auto classes to load it; a bare
-`import hf_ftstrategies` does not, because it does not import Transformers.
+`trust_remote_code=True` where the package is not installed. With the package, `import hf_ftstrategies` teaches the Auto
+classes to load it.
 """
 
 import copy

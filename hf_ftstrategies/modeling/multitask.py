@@ -1,7 +1,7 @@
 """One encoder, a head for each of several tasks.
 
 Imports nothing of this package but `classifier.py` beside it, for the reason given there. The Auto classes load it
-after `from hf_ftstrategies import MultiTaskClassifier`, or anywhere with `trust_remote_code=True`.
+after `import hf_ftstrategies`, or anywhere with `trust_remote_code=True`.
 """
 
 import copy

@@ -79,18 +79,28 @@ def command(*words):
 def tiny_recipe(folder, *options):
     """Run a tiny recipe: its exit status, and what it printed.
 
-    Its model, data and output lie in `folder`; options go over its presets.
+    Its model, data and output lie in `folder`; options go over its presets, and may name what else lies there:
+    other.csv, a second data set, and awd_lstm, a language model.
     """
     import io
     from contextlib import redirect_stderr, redirect_stdout
 
+    from hf_ftstrategies import AwdLstmForCausalLM
     from hf_ftstrategies.pipeline.recipe import main
-    from tests.pipeline.tiny_run import recipe
+    from tests.data.tiny import bert
+    from tests.modeling.awd_lstm import tiny
+    from tests.pipeline.tiny_run import csv_file, recipe
 
+    made = recipe(folder, max_steps=4, evaluations=1, unfreezing="none")
+    csv_file(folder / "other.csv", rows=60, seed=5)
+    tokenizer = bert()
+    sizes = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    for part in (tiny(AwdLstmForCausalLM, **sizes).float(), tokenizer):
+        part.save_pretrained(folder / "awd_lstm")
     printed, status = io.StringIO(), 0
     with redirect_stdout(printed), redirect_stderr(printed):
         try:
-            main(recipe(folder, max_steps=4, evaluations=1, unfreezing="none"), [str(option) for option in options])
+            main(made, [str(option) for option in options])
         except SystemExit as ended:
             status = ended.code
     return status, " ".join(printed.getvalue().split())
@@ -105,7 +115,7 @@ def load_with_the_package(name):
     """The module of a pushed model's class and its weights, without `trust_remote_code`."""
     from transformers import AutoModelForSequenceClassification
 
-    import hf_ftstrategies.modeling.classifier  # noqa: F401
+    import hf_ftstrategies  # noqa: F401
 
     model = AutoModelForSequenceClassification.from_pretrained(name)
     weights = {key: tensor.numpy() for key, tensor in model.state_dict().items()}

@@ -31,7 +31,9 @@ def refusal(name):
 if __name__ == "__main__":
     sys.modules["hf_ftstrategies"] = None  # an import of it is an error
     found = {}
-    for name, options in (("user/stock", {}), ("user/encoder", {"trust_remote_code": True})):
+    trusted = {"trust_remote_code": True}
+    for name, options in (("stock", {}), ("encoder", trusted), ("multitask", trusted), ("awd_lstm", trusted)):
+        name = f"user/{name}"
         model, tokenizer = load(name, **options), AutoTokenizer.from_pretrained(name)
         found[name] = {"class": type(model).__name__, "logits": logits(model, tokenizer)}
         classify = pipeline("text-classification", name, **options)

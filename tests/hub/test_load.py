@@ -9,16 +9,22 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from hf_ftstrategies import EncoderClassifier
+import hf_ftstrategies
 from hf_ftstrategies.hub.push import push_folder
 from tests.hub import client, load_elsewhere
 
+KINDS = {
+    "stock": "BertForSequenceClassification",
+    "encoder": "EncoderClassifier",
+    "multitask": "MultiTaskClassifier",
+    "awd_lstm": "AwdLstmForSequenceClassification",
+}
 ENCODER = ("--layers", "0,2", "--layer_pooling", "mean", "--token_pooling", "mean")
 
 
 @pytest.fixture(scope="module")
 def pushed(hub_and_client, tmp_path_factory):
-    """Runs of both kinds, pushed; the stock one again after its weights have changed. Folders, revisions, and what
+    """Runs of all kinds, pushed; the stock one again after its weights have changed. Folders, revisions, and what
     another process found."""
     pool = hub_and_client[1]
 
@@ -26,10 +32,15 @@ def pushed(hub_and_client, tmp_path_factory):
         return pool.submit(*call).result(timeout=300)
 
     folders, revisions = {}, {}
-    for name, options in (("stock", ()), ("encoder", ENCODER)):
+    for name in KINDS:
         root = tmp_path_factory.mktemp(name)
-        assert run(client.tiny_recipe, root, *options)[0] == 0
-        folders[name] = root / "out"
+        options = {
+            "encoder": ENCODER,
+            "multitask": ("--multitask", f"{root / 'topics.csv'},{root / 'other.csv'}"),
+            "awd_lstm": ("--model", root / "awd_lstm"),
+        }
+        assert run(client.tiny_recipe, root, *options.get(name, ()))[0] == 0
+        folders[name] = root / "out" / ("multitask" if name == "multitask" else "")
         revisions[name] = run(push_folder, folders[name], f"user/{name}").oid
     weights = load_file(folders["stock"] / "model.safetensors")
     logits = logits_of(folders["stock"])
@@ -54,9 +65,7 @@ def logits_of(folder):
     return load_elsewhere.logits(model, AutoTokenizer.from_pretrained(folder))
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [("stock", "BertForSequenceClassification"), ("encoder", "EncoderClassifier")]
-)
+@pytest.mark.parametrize(("name", "kind"), KINDS.items(), ids=KINDS)
 def test_without_the_package(pushed, name, kind):
     folders, _, elsewhere = pushed
     found, expected = elsewhere[f"user/{name}"], torch.tensor(logits_of(folders[name]))
@@ -77,11 +86,11 @@ def test_our_code_runs_only_where_it_is_trusted(pushed):
     assert "trust_remote_code=True" in pushed[2]["untrusted"]
 
 
-def test_with_the_package(pushed, hub_and_client):
-    folders = pushed[0]
-    model = hub_and_client[1].submit(client.load_with_the_package, "user/encoder").result(timeout=300)
-    saved = load_file(folders["encoder"] / "model.safetensors")
-    assert model["class"] == EncoderClassifier.__module__
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "stock"])
+def test_with_the_package(pushed, hub_and_client, name):
+    model = hub_and_client[1].submit(client.load_with_the_package, f"user/{name}").result(timeout=300)
+    saved = load_file(pushed[0][name] / "model.safetensors")
+    assert model["class"] == getattr(hf_ftstrategies, KINDS[name]).__module__
     assert model["weights"].keys() == saved.keys()
     assert all((model["weights"][key] == saved[key].numpy()).all() for key in saved)
 
