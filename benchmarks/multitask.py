@@ -1,0 +1,98 @@
+"""Multi-task fine-tuning (Sun et al. 2019, section 5.5) with the demo model, on 1,000 rows of each of three tasks.
+
+python -m benchmarks.multitask --data_root DATA [--seeds 0 1 2]
+
+TREC, Banking77 and AG's News together, then TREC or Banking77 alone, against fine-tuning on that one from the start, for
+as many epochs as the second stage has, and for as many as both have. For each seed the same rows. Nothing is selected:
+every run is measured once, at its end, on 500 test rows.
+
+Writes benchmarks/results/multitask.json after every run; runs that are in it with the same options are not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+from benchmarks.compare import mean_and_spread, paired_difference
+from hf_ftstrategies.pipeline.recipe import run_recipe
+from recipes.multitask import RECIPE
+
+RESULTS = Path(__file__).parent / "results" / "multitask.json"
+COMMON = [
+    "--model", "minilm", "--max_length", "64", "--truncation", "head", "--learning_rate", "1e-4",
+    "--train_rows", "1000", "--validation_rows", "100", "--test_rows", "500",
+    "--evaluations", "1", "--load_best_model_at_end", "False", "--disable_tqdm", "True",
+]  # fmt: skip
+TOGETHER = ["--multitask", "trec,banking77,ag_news", "--multitask_epochs", "4", "--multitask_learning_rate", "1e-4"]
+VARIANTS = {
+    "alone, 4 epochs": ["--multitask", "none", "--num_train_epochs", "4"],
+    "alone, 8 epochs": ["--multitask", "none", "--num_train_epochs", "8"],
+    "together, then alone, 4 epochs each": [*TOGETHER, "--num_train_epochs", "4"],
+}
+STAGE = "together, 4 epochs"
+TARGETS = ("trec", "banking77")
+
+
+def run(target: str, variant: str, data_root: str, seed: int, options: list[str]) -> dict:
+    """One run, and what it took."""
+    with tempfile.TemporaryDirectory() as folder:
+        where = ["--output_dir", f"{folder}/out", "--data_root", data_root, "--seed", str(seed)]
+        results = run_recipe(RECIPE, [*options, *where])
+    facts = {"target": target, "variant": variant, "seed": seed, "options": options}
+    facts["accuracy"] = results["metrics"]["test"]["accuracy"]
+    if "multitask" in results:
+        tasks = results["multitask"]["tasks"]
+        facts["together"] = {name: task["metrics"]["test"]["accuracy"] for name, task in tasks.items()}
+    return facts | {name: results[name] for name in ("time", "peak_memory_mib", "versions", "hardware")}
+
+
+def by_variant(runs: list[dict], target: str) -> dict[str, dict[int, float]]:
+    """Test accuracy of each variant by seed, and that of the target's head after the first stage."""
+    scores: dict[str, dict[int, float]] = {}
+    for one in runs:
+        if one["target"] == target:
+            scores.setdefault(one["variant"], {})[one["seed"]] = one["accuracy"]
+            if "together" in one:
+                scores.setdefault(STAGE, {})[one["seed"]] = one["together"][target]
+    return scores
+
+
+def as_table(runs: list[dict], target: str) -> str:
+    """Markdown, one line a variant."""
+    lines = [
+        f"| {target} | seeds | test accuracy | difference to 8 epochs alone (paired t-test) |",
+        "|---|---|---|---|",
+    ]
+    scores = by_variant(runs, target)
+    for variant, found in scores.items():
+        reference = {} if variant == "alone, 8 epochs" else scores.get("alone, 8 epochs", {})
+        lines.append(f"| {variant} | {len(found)} | {mean_and_spread(found)} | {paired_difference(found, reference)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """See the module's docstring."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data_root", required=True)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    given = parser.parse_args()
+    saved = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"runs": []}
+    saved["command"] = "python -m benchmarks.multitask --data_root DATA"
+    for seed in given.seeds:
+        for target in TARGETS:
+            for variant, own in VARIANTS.items():
+                options = [*COMMON, "--dataset", target, *own]
+                key = {"target": target, "seed": seed, "options": options}
+                if any(all(one[name] == value for name, value in key.items()) for one in saved["runs"]):
+                    continue
+                saved["runs"].append(run(target, variant, given.data_root, seed, options))
+                RESULTS.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
+    for target in TARGETS:
+        print(as_table(saved["runs"], target), end="\n\n")
+
+
+if __name__ == "__main__":
+    main()
