@@ -2,9 +2,9 @@
 
 python -m benchmarks.multitask --data_root DATA [--seeds 0 1 2]
 
-TREC, Banking77 and AG's News together, then TREC or Banking77 alone, against fine-tuning on that one from the start, for
-as many epochs as the second stage has, and for as many as both have. For each seed the same rows. Nothing is selected:
-every run is measured once, at its end, on 500 test rows.
+TREC, Banking77 and AG's News together, then TREC or Banking77 alone, against fine-tuning on that one from the start,
+for as many epochs as the second stage has, and for as many as both have. For each seed the same rows. Nothing is
+selected: every run is measured once, at its end, on 500 test rows.
 
 Writes benchmarks/results/multitask.json after every run; runs that are in it with the same options are not repeated.
 """

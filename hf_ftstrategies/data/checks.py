@@ -100,6 +100,31 @@ def text_findings(splits: Mapping[str, Dataset], text_columns: Sequence[str]) ->
     return found
 
 
+def leakage(splits: Mapping[str, Dataset], text_columns: Sequence[str]) -> str:
+    """How many texts of the evaluation splits were trained on, whatever their white space, in one sentence.
+
+    Args:
+        splits (`Mapping[str, Dataset]`): The rows of a run, `train` among them.
+        text_columns (`Sequence[str]`): Columns of strings; two rows are equal if all of them are.
+    """
+
+    def keys(split: str) -> list[int]:
+        return [hash(tuple(map(text_key, texts))) for _, texts in _iterate(splits[split], text_columns)]
+
+    train = set(keys("train"))
+    shares = [
+        f"{sum(key in train for key in keys(split)):,} of {len(rows):,} texts of {split}"
+        for split, rows in splits.items()
+        if split != "train"
+    ]
+    return f"leakage: {' and '.join(shares)} also stand among the rows trained on"
+
+
+def text_key(text: str) -> str:
+    """A text without its white space, so that copies with other line breaks are the same text."""
+    return "".join(text.split())
+
+
 def _iterate(dataset: Dataset, columns: Sequence[str]) -> Iterator[tuple[int, tuple]]:
     row = 0
     for batch in dataset.select_columns(list(columns)).iter(batch_size=10_000):

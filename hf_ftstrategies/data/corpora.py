@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hf_ftstrategies.data.checks import text_key
 from hf_ftstrategies.data.columns import find_layout
 from hf_ftstrategies.data.local_files import FileFormat
 from hf_ftstrategies.data.lookup import find_splits
@@ -137,11 +138,6 @@ def load_corpus(
         documents.append(found.select(keep))
         parts.append(CorpusPart(name, tuple(splits[name]), len(keep), left_out))
     return concatenate_datasets(documents), parts
-
-
-def text_key(text: str) -> str:
-    """A text without its white space, so that copies with other line breaks are the same text."""
-    return "".join(text.split())
 
 
 def _read(

@@ -10,7 +10,8 @@ from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from hf_ftstrategies.data.corpora import CorpusPart, document_columns, join_texts, text_key
+from hf_ftstrategies.data.checks import text_key
+from hf_ftstrategies.data.corpora import CorpusPart, document_columns, join_texts
 from hf_ftstrategies.data.streaming import shuffle_in_buffer, stream_split
 
 BATCH = 1_000  # documents that are made into examples at once: random next segments come from among them

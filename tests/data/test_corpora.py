@@ -1,7 +1,8 @@
 import datasets
 import pytest
 
-from hf_ftstrategies.data.corpora import DOMAINS, corpus_names, load_corpus, text_key
+from hf_ftstrategies.data.checks import text_key
+from hf_ftstrategies.data.corpora import DOMAINS, corpus_names, load_corpus
 from hf_ftstrategies.data.registry import REGISTRY
 
 
