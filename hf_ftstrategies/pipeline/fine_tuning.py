@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from transformers import AutoTokenizer, DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase, set_seed
-from transformers.trainer_callback import ProgressCallback
 from transformers.trainer_utils import EvalPrediction
 
 from hf_ftstrategies.arguments import StrategyTrainingArguments
@@ -29,10 +27,11 @@ from hf_ftstrategies.modeling.features import collate_features, compute_features
 from hf_ftstrategies.modeling.loading import check_fit, explain_load_error
 from hf_ftstrategies.modeling.packaged import PretrainedSource, find_pretrained
 from hf_ftstrategies.pipeline.arguments import RunArguments, divide_batch
-from hf_ftstrategies.pipeline.interruptions import GuardedTrainer, saving_on_signals
+from hf_ftstrategies.pipeline.interruptions import GuardedTrainer
 from hf_ftstrategies.pipeline.machine import hardware, peak_memory_mib, versions
 from hf_ftstrategies.pipeline.output import checkpoint_to_resume
-from hf_ftstrategies.pipeline.progress import StageProgress, hush_transformers
+from hf_ftstrategies.pipeline.progress import hush_transformers
+from hf_ftstrategies.pipeline.training import train_stage
 from hf_ftstrategies.strategies import SelfEnsemble
 from hf_ftstrategies.strategies.state_files import JSON_NAME, read_json
 from hf_ftstrategies.suggest import did_you_mean
@@ -40,8 +39,6 @@ from hf_ftstrategies.trainer import StrategyTrainer
 
 if TYPE_CHECKING:
     from datasets import Dataset
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -74,16 +71,10 @@ class FineTuning:
         if self.run.feature_based:
             self._use_features()
         checkpoint = checkpoint_to_resume(self.args)
-        if not self.args.disable_tqdm:
-            self.trainer.remove_callback(ProgressCallback)
-            self.trainer.add_callback(StageProgress(title, self.trainer.plan()))
         if checkpoint is not None and _stopped_early(checkpoint):
             self._load_best_of(checkpoint)
         else:
-            if checkpoint is not None:
-                logger.warning("Resuming from %s.", checkpoint)
-            with saving_on_signals(self.trainer):
-                self.trainer.train(resume_from_checkpoint=checkpoint)
+            train_stage(self.trainer, title)
         return time.perf_counter() - begin
 
     def _use_features(self) -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import shutil
-import time
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from transformers import AutoTokenizer, set_seed
-from transformers.trainer_callback import ProgressCallback
 
 from hf_ftstrategies.arguments import StrategyTrainingArguments
 from hf_ftstrategies.data.corpora import corpus_names
@@ -24,8 +21,7 @@ from hf_ftstrategies.modeling.pretraining import load_pretraining_model
 from hf_ftstrategies.pipeline.arguments import RunArguments, divide_batch
 from hf_ftstrategies.pipeline.errors import as_value_errors
 from hf_ftstrategies.pipeline.fine_tuning import load_pretrained
-from hf_ftstrategies.pipeline.interruptions import saving_on_signals
-from hf_ftstrategies.pipeline.output import OutputFolder, checkpoint_to_resume
+from hf_ftstrategies.pipeline.output import OutputFolder
 from hf_ftstrategies.pipeline.pretraining_arguments import PretrainingArguments
 from hf_ftstrategies.pipeline.pretraining_examples import (
     Examples,
@@ -35,9 +31,8 @@ from hf_ftstrategies.pipeline.pretraining_examples import (
     make_streamed_examples,
 )
 from hf_ftstrategies.pipeline.pretraining_trainer import KeepModelAt, NewMasks, PretrainingTrainer
-from hf_ftstrategies.pipeline.progress import StageProgress, hush_transformers
-
-logger = logging.getLogger(__name__)
+from hf_ftstrategies.pipeline.progress import hush_transformers
+from hf_ftstrategies.pipeline.training import train_stage
 
 # What the training arguments of fine-tuning also say about this stage: where and how it computes, not what.
 _SHARED = (
@@ -69,16 +64,7 @@ class FurtherPretraining:
 
     def train(self) -> float:
         """Train, or go on from the last checkpoint. Returns the seconds it took."""
-        begin = time.perf_counter()
-        checkpoint = checkpoint_to_resume(self.trainer.args)
-        if not self.trainer.args.disable_tqdm:
-            self.trainer.remove_callback(ProgressCallback)
-            self.trainer.add_callback(StageProgress("further pre-training", self.trainer.plan()))
-        if checkpoint is not None:
-            logger.warning("Resuming the further pre-training from %s.", checkpoint)
-        with saving_on_signals(self.trainer):
-            self.trainer.train(resume_from_checkpoint=checkpoint)
-        return time.perf_counter() - begin
+        return train_stage(self.trainer, "further pre-training")
 
     def notes(self) -> list[str]:
         """What a reader of the results should know about the texts."""

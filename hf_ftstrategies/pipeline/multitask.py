@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from transformers import AutoModel, AutoTokenizer, set_seed
-from transformers.trainer_callback import ProgressCallback
 from transformers.trainer_utils import EvalPrediction
 
 from hf_ftstrategies.arguments import StrategyTrainingArguments
@@ -35,16 +32,14 @@ from hf_ftstrategies.pipeline.fine_tuning import (
     save_with_reading,
     tokenise,
 )
-from hf_ftstrategies.pipeline.interruptions import GuardedTrainer, saving_on_signals
+from hf_ftstrategies.pipeline.interruptions import GuardedTrainer
 from hf_ftstrategies.pipeline.machine import hardware, peak_memory_mib, versions
 from hf_ftstrategies.pipeline.multitask_arguments import MultiTaskArguments
-from hf_ftstrategies.pipeline.output import checkpoint_to_resume
-from hf_ftstrategies.pipeline.progress import StageProgress, hush_transformers
+from hf_ftstrategies.pipeline.progress import hush_transformers
+from hf_ftstrategies.pipeline.training import train_stage
 
 if TYPE_CHECKING:
     from datasets import Dataset
-
-logger = logging.getLogger(__name__)
 
 ENCODER = "encoder"
 MEAN = "mean_score"
@@ -84,37 +79,12 @@ class MultiTaskTraining:
 
     def train(self) -> float:
         """Train, or go on from the last checkpoint. Returns the seconds it took."""
-        begin = time.perf_counter()
-        checkpoint = checkpoint_to_resume(self.args)
-        if not self.args.disable_tqdm:
-            self.trainer.remove_callback(ProgressCallback)
-            self.trainer.add_callback(StageProgress("multi-task fine-tuning", self.trainer.plan()))
-        if checkpoint is not None:
-            logger.warning("Resuming the multi-task fine-tuning from %s.", checkpoint)
-        with saving_on_signals(self.trainer):
-            self.trainer.train(resume_from_checkpoint=checkpoint)
-        return time.perf_counter() - begin
+        return train_stage(self.trainer, "multi-task fine-tuning")
 
     def evaluate(self) -> dict[str, Any]:
         """Metrics of every task and split, and over the tasks the mean of the metrics that stand for them."""
-        tasks, means = {}, {}
-        for number, (name, task) in enumerate(self.tasks.items()):
-            score = compute_metrics_for(task.info.metrics, task.info.label_names)
-            self.trainer.compute_metrics = score
-            found = {
-                "dataset": task.info.name,
-                "metric": task.info.metric,
-                "metrics": {},
-                "labels": len(task.info.label_names),
-            }
-            found["rows"] = {split: len(rows) for split, rows in task.splits.items()}
-            for split in [split for split in ("validation", "test") if split in task.splits]:
-                rows = task.splits[split].add_column("task_ids", [number] * len(task.splits[split]))
-                output = self.trainer.predict(rows, metric_key_prefix=split)
-                found["metrics"][split] = {m: output.metrics[f"{split}_{m}"] for m in ("loss", *task.info.metrics)}
-                guesses = get_task(task.info.task).baseline(task.splits["train"]["labels"], len(rows))
-                found["baseline"] = score(EvalPrediction(predictions=guesses, label_ids=output.label_ids))
-            tasks[name] = found
+        tasks = {name: self._evaluate(number, task) for number, (name, task) in enumerate(self.tasks.items())}
+        means = {}
         for split in ("validation", "test"):
             scores = [task["metrics"][split][task["metric"]] for task in tasks.values() if split in task["metrics"]]
             if len(scores) == len(tasks):
@@ -123,22 +93,30 @@ class MultiTaskTraining:
         selected = {"step": self.trainer.state.global_step, "metric": MEAN, "value": means["validation"][MEAN]}
         return {"tasks": tasks, "metrics": means, "baseline": baseline, "selected": selected}
 
+    def _evaluate(self, number: int, task: Task) -> dict[str, Any]:
+        """One task, by its own metrics."""
+        info, rows, metrics = task.info, {split: len(rows) for split, rows in task.splits.items()}, {}
+        score = self.trainer.compute_metrics = compute_metrics_for(info.metrics, info.label_names)
+        for split in [split for split in ("validation", "test") if split in rows]:
+            examples = task.splits[split].add_column("task_ids", [number] * rows[split])
+            output = self.trainer.predict(examples, metric_key_prefix=split)
+            metrics[split] = {name: output.metrics[f"{split}_{name}"] for name in ("loss", *info.metrics)}
+            guesses = get_task(info.task).baseline(task.splits["train"]["labels"], rows[split])
+            baseline = score(EvalPrediction(predictions=guesses, label_ids=output.label_ids))
+        return {"dataset": info.name, "metric": info.metric, "metrics": metrics, "baseline": baseline, "rows": rows}
+
     def facts(self) -> dict[str, Any]:
         """What there is to know besides the metrics, as JSON values."""
-        state, infos = self.trainer.state, [task.info.name for task in self.tasks.values()]
-        counted = {
-            split: [task.splits[split] for task in self.tasks.values() if split in task.splits] for split in _SPLITS
-        }
+        truncated: dict[str, list[bool]] = {}
+        for task in self.tasks.values():
+            for split, rows in task.splits.items():
+                truncated.setdefault(split, []).extend(rows["truncated"])
         return {
             "dataset": {
-                "name": ", ".join(infos),
+                "name": ", ".join(task.info.name for task in self.tasks.values()),
                 "labels": [],
-                "splits": {split: sum(map(len, rows)) for split, rows in counted.items() if rows},
-                "truncated_share": {
-                    split: float(np.mean(np.concatenate([part["truncated"] for part in rows])))
-                    for split, rows in counted.items()
-                    if rows
-                },
+                "splits": {split: len(flags) for split, flags in truncated.items()},
+                "truncated_share": {split: float(np.mean(flags)) for split, flags in truncated.items()},
                 "metric": MEAN,
                 "notes": [f"{name}: {note}" for name, task in self.tasks.items() for note in task.notes],
             },
@@ -146,7 +124,7 @@ class MultiTaskTraining:
             "has_code": True,
             "reading": self._reading(),
             "seed": self.args.seed,
-            "history": state.log_history,
+            "history": self.trainer.state.log_history,
             "peak_memory_mib": peak_memory_mib(self.args.device),
             "versions": versions(),
             "hardware": hardware(self.args.device, self.args.world_size),
@@ -164,12 +142,11 @@ class MultiTaskTraining:
         model = self.trainer.accelerator.unwrap_model(self.trainer.model)
         save_with_reading(model, self.trainer.processing_class, self._reading(), folder)
         encoder = AutoModel.from_pretrained(self.source.path, trust_remote_code=self.run.trust_remote_code).float()
-        encoder.load_state_dict(model.encoder.state_dict(), strict=False)
+        unknown = encoder.load_state_dict(model.encoder.state_dict(), strict=False).unexpected_keys
+        if unknown:
+            raise ValueError(f"The encoder alone has no place for what was trained as {unknown[0]!r}.")
         encoder.save_pretrained(folder / ENCODER)
         self.trainer.processing_class.save_pretrained(folder / ENCODER)
-
-
-_SPLITS = ("train", "validation", "test")
 
 
 def prepare_multitask(
@@ -291,4 +268,5 @@ def _arguments(
         metric_for_best_model=None,
         train_sampling_strategy="sequential",  # the rows come in their order
         label_names=["labels"],
+        ddp_find_unused_parameters=True,  # idle heads
     )
