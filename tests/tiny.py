@@ -76,6 +76,21 @@ class StopAt(TrainerCallback):
             control.should_training_stop = True
 
 
+class Killed(Exception):
+    """What `KillAt` raises."""
+
+
+class KillAt(TrainerCallback):
+    """End the process after a step, as far as a test can."""
+
+    def __init__(self, step: int):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            raise Killed
+
+
 class Script(TrainerCallback):
     """Adds a metric `score` with given values to the evaluations."""
 

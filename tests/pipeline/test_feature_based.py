@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, TrainerCallback
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from hf_ftstrategies import EncoderClassifier
 from hf_ftstrategies.pipeline import fine_tuning
 from hf_ftstrategies.pipeline.recipe import run_recipe
 from tests.pipeline.tiny_run import recipe
-from tests.tiny import equal, snapshot
+from tests.tiny import KillAt, Killed, equal, snapshot
 
 FEATURES = {
     "feature_based": True,
@@ -113,23 +113,13 @@ def test_a_plan_needs_no_features(tmp_path, rows_encoded):
     assert rows_encoded == []
 
 
-class Killed(Exception):
-    pass
-
-
-class KillAt(TrainerCallback):
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == 30:
-            raise Killed
-
-
 def test_resumed_to_equal_bits_from_the_cached_features(tmp_path, monkeypatch, rows_encoded):
     run, prepare = recipe(tmp_path, **FEATURES), fine_tuning.prepare_fine_tuning
     straight = run_recipe(run, ["--output_dir", str(tmp_path / "straight")])
 
     def and_kill(run, args, source):
         stage = prepare(run, args, source)
-        stage.trainer.add_callback(KillAt())
+        stage.trainer.add_callback(KillAt(30))
         return stage
 
     monkeypatch.setattr("hf_ftstrategies.pipeline.stages.prepare_fine_tuning", and_kill)

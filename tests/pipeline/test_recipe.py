@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, TrainerCallback
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
 from hf_ftstrategies import EncoderClassifier
@@ -13,7 +13,7 @@ from hf_ftstrategies.data.truncation import encode_batch
 from hf_ftstrategies.pipeline import fine_tuning
 from hf_ftstrategies.pipeline.recipe import Recipe, main, run_recipe
 from tests.pipeline.tiny_run import TOPICS, recipe
-from tests.tiny import equal, snapshot
+from tests.tiny import KillAt, Killed, equal, snapshot
 
 FILES = ["README.md", "config.json", "manifest.json", "model.safetensors", "plan.json", "report.html", "results.json"]
 
@@ -86,19 +86,6 @@ def test_layers_heads_and_chunks(tmp_path, options):
     assert "import EncoderClassifier" in (tmp_path / "out" / "README.md").read_text()
     cut = options.get("max_chunks") == 2  # 2 chunks of 4 with one token twice hold 7 of 10 tokens
     assert results["dataset"]["truncated_share"]["train"] == float(cut)
-
-
-class Killed(Exception):
-    pass
-
-
-class KillAt(TrainerCallback):
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == self.step:
-            raise Killed
 
 
 @pytest.mark.parametrize("step", [3, 9, 20, 31])

@@ -4,28 +4,15 @@ import json
 from statistics import fmean, stdev
 
 import pytest
-from transformers import AutoModelForSequenceClassification, TrainerCallback
+from transformers import AutoModelForSequenceClassification
 
 from hf_ftstrategies.pipeline import fine_tuning
 from hf_ftstrategies.pipeline.recipe import main, run_recipe
 from tests.pipeline.tiny_run import recipe
-from tests.tiny import equal, snapshot
+from tests.tiny import KillAt, Killed, equal, snapshot
 
 SHORT = {"max_steps": 6, "evaluations": 2, "unfreezing": "none"}
 SEEDS = ["--seeds", "3", "1", "5"]
-
-
-class Killed(BaseException):
-    pass
-
-
-class KillAt(TrainerCallback):
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == self.step:
-            raise Killed
 
 
 def weights(folder):

@@ -9,12 +9,12 @@ import sys
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, TrainerCallback
+from transformers import AutoModelForSequenceClassification
 
 from hf_ftstrategies.pipeline import fine_tuning
 from hf_ftstrategies.pipeline.recipe import run_recipe
 from tests.pipeline.tiny_run import TOPICS, recipe
-from tests.tiny import equal, snapshot
+from tests.tiny import KillAt, Killed, equal, snapshot
 
 STREAMED = {
     "streaming": True,
@@ -69,19 +69,6 @@ def test_validation_from_the_stream(tmp_path):
     results = run_recipe(run, ["--validation_rows", "9", "--train_rows", "12"])
     assert results["dataset"]["splits"] == {"train": 12, "validation": 9}
     assert "validation: rows 0 to 8 of the stream, which training skips" in results["dataset"]["notes"]
-
-
-class Killed(Exception):
-    pass
-
-
-class KillAt(TrainerCallback):
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == self.step:
-            raise Killed
 
 
 @pytest.mark.parametrize(
