@@ -45,7 +45,7 @@ class MultiTaskArguments:
     def __post_init__(self):
         for name in ("multitask_epochs", "multitask_steps", "multitask_learning_rate"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
+            if value is not None and not 0 < value < float("inf"):
                 raise ValueError(f"{name} is {value}: give a number above 0.")
         known = ("proportional", *SAMPLINGS)
         if self.multitask_sampling not in known:

@@ -162,11 +162,19 @@ def test_two_processes_run_both_stages(whole, tmp_path):
         assert task["metrics"]["test"]["accuracy"] > task["baseline"]["accuracy"]
 
 
+@pytest.mark.parametrize("options", [(), ("--layers", "0")])
+def test_a_model_with_several_heads_is_no_start_of_another_run(whole, tmp_path, capsys, options):
+    with pytest.raises(SystemExit):
+        main(recipe(tmp_path), ["--model", str(whole[0] / "out" / "multitask"), *options])
+    assert "it is a multi-task model. Start from the folder 'encoder' in it" in capsys.readouterr().err
+
+
 BAD = [
     (["--multitask", "trec"], "give two or more data sets"),
     (["--multitask", "a/x.csv,b/x.csv"], "makes only the tasks x"),
     (["--multitask_sampling", "sqare_root"], "Did you mean 'square_root'"),
     (["--multitask_epochs", "0"], "multitask_epochs is 0"),
+    (["--multitask_learning_rate", "nan"], "multitask_learning_rate is nan"),
     (["--multitask", "imdbb,trec"], "Did you mean 'imdb'"),
     (["--streaming", "True", "--validation_rows", "9", "--test_rows", "9"], "leave out streaming"),
     (["--per_device_train_batch_size", "50"], "gets no block of 50"),
