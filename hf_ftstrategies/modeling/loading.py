@@ -23,7 +23,7 @@ def explain_load_error(error: Exception) -> str:
             "--trust_remote_code True."
         )
     if "each task has its own" in text or "'multitask_classifier'" in text:
-        return "it is a multi-task model. Start from the folder 'encoder' in it, or save MultiTaskClassifier.for_task(...)."
+        return "it is a multi-task model. Start from the folder 'encoder' in it, or save what its for_task(name) gives."
     if "ignore_mismatched_sizes" in text:
         return (
             "its weights have other shapes than are needed. If its head was trained for other labels, save its encoder "
