@@ -66,6 +66,11 @@ def test_mean_and_spread_over_seeds(tmp_path):
     assert "| 1 | 0.9400 | 0.9600 |\n| 2 | 0.9600 | 0.9600 |\n| 3 | 0.9500 | 0.9600 |" in text
     assert "3 seeds on one split" in text
     assert "One run with one seed" not in text
+    assert "no test split" not in text
+    facts = results_of_seeds()
+    for metrics in (facts["metrics"], facts["seeds"]["metrics"], *(run["metrics"] for run in facts["seeds"]["runs"])):
+        del metrics["test"]
+    assert "the results are on validation, which also chose the weights and the seed." in card(tmp_path, facts).text
 
 
 def test_a_model_with_code_is_loaded_as_such(tmp_path):
