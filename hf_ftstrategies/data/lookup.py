@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     Splits = dict[str, Dataset] | dict[str, IterableDataset]
 
+ON_HUB = " on the Hub"  # ends the source of what came from there
 DATA_ROOT_VARIABLE = "HF_FTSTRATEGIES_DATA"
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 PACKAGED = {"bbc_news": read_bbc_news}
@@ -72,7 +73,7 @@ def _find(
     if path.exists():
         return read_local(path, file_format, streaming), str(path)
     if _HUB_ID.fullmatch(name) and path.suffix not in SUFFIXES:
-        return _load_from_hub(name, config_name, None, streaming), f"{name} on the Hub"
+        return _load_from_hub(name, config_name, None, streaming), name + ON_HUB
     raise ValueError(
         f"Unknown data set {name!r}: no registered name, no file or folder, no Hub id such as 'user/name'."
         f"{did_you_mean(name, REGISTRY)} Registered: {', '.join(sorted(REGISTRY))}."
@@ -87,7 +88,7 @@ def _registered_on_hub(name: str, spec: DatasetSpec, config_name: str | None, st
             f"{', '.join(spec.columns)} and {spec.label or 'no label'}."
         )
     splits = _load_from_hub(spec.hub, config_name or spec.hub_config, spec.hub_revision, streaming)
-    return {spec.hub_splits.get(split, split): rows for split, rows in splits.items()}, f"{spec.hub} on the Hub"
+    return {spec.hub_splits.get(split, split): rows for split, rows in splits.items()}, spec.hub + ON_HUB
 
 
 def _load_from_hub(hub_id: str, config_name: str | None, revision: str | None, streaming: bool) -> Splits:

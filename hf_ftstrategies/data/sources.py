@@ -10,7 +10,7 @@ from hf_ftstrategies.data.cleaning import check_rule, class_names, clean_splits
 from hf_ftstrategies.data.columns import LABEL, Layout, arrange, find_layout
 from hf_ftstrategies.data.info import DatasetInfo
 from hf_ftstrategies.data.local_files import FileFormat
-from hf_ftstrategies.data.lookup import find_splits
+from hf_ftstrategies.data.lookup import ON_HUB, find_splits
 from hf_ftstrategies.data.registry import REGISTRY, UNREGISTERED, DatasetSpec
 from hf_ftstrategies.data.tasks import ONE_TEXT, TASKS, TaskType, get_task
 
@@ -123,6 +123,8 @@ def prepare_splits(
         metric=next(iter(metrics), ""),
         source=source,
         licence=spec.licence,
+        hub_id=source.removesuffix(ON_HUB) if source.endswith(ON_HUB) else spec.hub,
+        hub_config=spec.hub_config,
         rows={split: len(rows) for split, rows in splits.items()},
         unlabelled=tuple(split for split, rows in splits.items() if label not in rows.column_names),
         findings=tuple(findings),

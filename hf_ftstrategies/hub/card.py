@@ -46,8 +46,8 @@ def write_card(
 
     Args:
         path (`str` or `PathLike`): file to write, usually `README.md` in the folder of the model.
-        results (`dict`): the contents of `results.json`. `results["dataset"]["hub_id"]`, *optional*, is the
-            id of the data set on the Hub; only with it the card links there.
+        results (`dict`): the contents of `results.json`. `results["dataset"]` may have the
+            data set's `hub_id`, `hub_config` and `licence`; only with the first the card links to it.
         plan (`dict`): the contents of `plan.json`.
         base_model (`str`): Hub id of the model that was fine-tuned. A local folder is called by its last part
             and left out of the metadata, which may hold Hub ids only.
@@ -84,13 +84,14 @@ def write_card(
 
 
 def _metadata(results, plan, base_model, license, language) -> ModelCardData:
-    hub_id, evaluations = results["dataset"].get("hub_id"), _evaluations(results)
+    evaluations = _evaluations(results)
+    hub_ids = [task["dataset"]["hub_id"] for task in _tasks(results) if "hub_id" in task["dataset"]]
     return ModelCardData(
         language=language,
         license=license,
         library_name="transformers",
         base_model=base_model,
-        datasets=[hub_id] if hub_id else None,
+        datasets=list(dict.fromkeys(hub_ids)) or None,
         tags=["hf-ftstrategies", *_stages(results), *(strategy["name"] for strategy in plan["strategies"])],
         pipeline_tag=TASK,
         metrics=list(dict.fromkeys(evaluation.metric_type for evaluation in evaluations)),
@@ -103,22 +104,27 @@ def _stages(results: dict[str, Any]) -> list[str]:
     return [name for name in ("further_pretraining", "multitask") if name in results]
 
 
+def _tasks(results: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was measured on which data set: of one model with several heads one each."""
+    return list(results.get("tasks", {"": results}).values())
+
+
 def _evaluations(results: dict[str, Any]) -> list[EvalResult]:
-    """Every metric of every split, of each task where there are several."""
-    hub_id, name = results["dataset"].get("hub_id"), results["dataset"]["name"]
-    tasks = results.get("tasks", {"": {"dataset": name, "metrics": results["metrics"]}}).values()
+    """Every metric of every split of every task."""
     return [
         EvalResult(
             task_type=TASK,
             task_name="Text Classification",
-            dataset_type=hub_id or re.sub(r"\W+", "_", task["dataset"].lower()).strip("_"),
-            dataset_name=task["dataset"],
+            dataset_type=task["dataset"].get("hub_id")
+            or re.sub(r"\W+", "_", task["dataset"]["name"].lower()).strip("_"),
+            dataset_name=task["dataset"]["name"],
+            dataset_config=task["dataset"].get("hub_config"),
             dataset_split=split,
             metric_type=HUB_METRICS.get(metric, metric),
             metric_name=metric_label(metric),
             metric_value=round(scores[metric], 6),
         )
-        for task in tasks
+        for task in _tasks(results)
         for split, scores in task["metrics"].items()
         for metric in metric_names(task)
         if metric != "loss" and metric in scores

@@ -149,6 +149,7 @@ class FineTuning:
         return {
             "dataset": {
                 "name": self.info.name,
+                **self.info.published_as(),
                 "labels": list(self.info.label_names),
                 "splits": {name: len(rows) for name, rows in splits.items()},
                 "truncated_share": {name: float(np.mean(rows["truncated"])) for name, rows in splits.items()},

@@ -103,7 +103,8 @@ class MultiTaskTraining:
             metrics[split] = {name: output.metrics[f"{split}_{name}"] for name in ("loss", *info.metrics)}
             guesses = get_task(info.task).baseline(task.splits["train"]["labels"], rows[split])
             baseline = score(EvalPrediction(predictions=guesses, label_ids=output.label_ids))
-        return {"dataset": info.name, "metric": info.metric, "metrics": metrics, "baseline": baseline, "rows": rows}
+        scores = {"metric": info.metric, "metrics": metrics, "baseline": baseline}
+        return {"dataset": {"name": info.name, **info.published_as()}, **scores, "rows": rows}
 
     def facts(self) -> dict[str, Any]:
         """What there is to know besides the metrics, as JSON values."""

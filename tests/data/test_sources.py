@@ -140,6 +140,15 @@ def hub(raw, name, **options):
         return load_dataset_splits(name, **options)
 
 
+def test_a_copy_in_the_data_root_is_called_as_on_the_hub_and_own_files_are_not(tmp_path):
+    written(tmp_path / "rte" / "train.csv", "sentence1,sentence2,label\na,b,0\nc,d,1\n")
+    written(tmp_path / "own" / "train.csv", CSV)
+    known, own = (load_dataset_splits(name, data_root=tmp_path)[1] for name in ("rte", "own"))
+    spec = REGISTRY["rte"]
+    assert known.published_as() == {"hub_id": spec.hub, "hub_config": spec.hub_config, "licence": spec.licence}
+    assert own.published_as() == {"licence": "see the source"}
+
+
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_every_entry_is_complete_and_reads_its_hub_columns(name):
     spec = REGISTRY[name]

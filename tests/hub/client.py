@@ -210,4 +210,4 @@ def load_dataset(name, **options):
     from hf_ftstrategies.data.sources import load_dataset_splits
 
     splits, info = load_dataset_splits(name, **options)
-    return {split: rows.to_list() for split, rows in splits.items()}, list(info.label_names)
+    return {split: rows.to_list() for split, rows in splits.items()}, list(info.label_names), info.hub_id

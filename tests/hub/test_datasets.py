@@ -31,35 +31,38 @@ def rows(label="label", names=("neg", "pos"), text="text", count=6):
 
 def test_a_registered_set(hub, run):
     put(hub, "stanfordnlp/imdb", train=rows(), test=rows(count=4))
-    found, labels = run(client.load_dataset, "imdb")
+    found, labels, hub_id = run(client.load_dataset, "imdb")
     assert {split: len(part) for split, part in found.items()} == {"train": 6, "test": 4}
     assert found["train"][1] == {"text": "text 1", "label": 1}
     assert labels == ["neg", "pos"]
+    assert hub_id == "stanfordnlp/imdb"
 
 
 def test_a_registered_set_with_a_revision_and_another_label_column(hub, run):
     names = ("ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM")
     branch = "refs/convert/parquet"
     put(hub, "CogComp/trec", branch, **{"default/train/0000": rows("coarse_label", names, count=12)})
-    found, labels = run(client.load_dataset, "trec")
+    found, labels, hub_id = run(client.load_dataset, "trec")
     assert found["train"][3]["label"] == 3
     assert labels == list(names)
+    assert hub_id == "CogComp/trec"
     assert any("refs%2Fconvert%2Fparquet" in path for _, _, path in hub.requests)
 
 
 def test_pairs_without_an_agreed_label_are_dropped_and_counted(hub, run):
     made = {"premise": ["a", "b", "c", "d"], "hypothesis": ["e", "f", "g", "h"], "label": [0, -1, 2, 1]}
     put(hub, "stanfordnlp/snli", train=Dataset.from_dict(made))
-    found, labels = run(client.load_dataset, "snli", on_bad_rows="drop")
+    found, labels, _ = run(client.load_dataset, "snli", on_bad_rows="drop")
     assert [row["sentence1"] for row in found["train"]] == ["a", "c", "d"]
     assert labels == ["entailment", "neutral", "contradiction"]
 
 
 def test_a_set_that_is_not_registered(hub, run):
     put(hub, "user/own", train=rows(names=("a", "b", "c")))
-    found, labels = run(client.load_dataset, "user/own")
+    found, labels, hub_id = run(client.load_dataset, "user/own")
     assert len(found["train"]) == 6
     assert labels == ["a", "b", "c"]
+    assert hub_id == "user/own"
 
 
 def test_a_set_that_is_not_there(hub, run):
