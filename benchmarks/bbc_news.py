@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from transformers import DataCollatorWithPadding, Trainer
 
 from benchmarks.compare import mean_and_spread, paired_difference
+from benchmarks.runs import complete
 from hf_ftstrategies.pipeline.fine_tuning import prepare_fine_tuning
 from hf_ftstrategies.pipeline.machine import hardware, versions
 from recipes.bbc_news import RECIPE
@@ -80,15 +81,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     options = parser.parse_args()
-    runs = json.loads(RESULTS.read_text())["runs"] if RESULTS.exists() else []
-    for seed in options.seeds:
-        for variant in options.variants:
-            if any(one["variant"] == variant and one["seed"] == seed for one in runs):
-                continue
-            runs.append(run(variant, seed))
-            RESULTS.write_text(json.dumps({"command": "python -m benchmarks.bbc_news", "runs": runs}, indent=2) + "\n")
-            print(variant, seed, runs[-1]["test"]["accuracy"], flush=True)
-    print(table(runs))
+    wanted = [
+        ({"variant": variant, "seed": seed}, partial(run, variant, seed))
+        for seed in options.seeds
+        for variant in options.variants
+    ]
+    print(table(complete(RESULTS, "python -m benchmarks.bbc_news", wanted)))
 
 
 if __name__ == "__main__":

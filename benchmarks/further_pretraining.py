@@ -12,11 +12,12 @@ the same options are not repeated. The pictures go beside it.
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import tempfile
+from functools import partial
 from pathlib import Path
 
+from benchmarks.runs import complete
 from hf_ftstrategies.pipeline.recipe import Recipe, run_recipe
 from recipes.imdb import RECIPE as IMDB
 from recipes.trec import RECIPE as TREC
@@ -93,23 +94,19 @@ def main() -> None:
     parser.add_argument("--bert_adam", action="store_true")
     parser.add_argument("--seed", type=int, default=42)
     given = parser.parse_args()
-    runs = json.loads(RESULTS.read_text())["runs"] if RESULTS.exists() else []
+    wanted = []
     for task in given.tasks:
         model = given.chinese_model if task == "thucnews" else "minilm"
         if model is None:
             parser.error("--tasks thucnews needs --chinese_model")
         where = ["--model", model, "--data_root", given.data_root]
         _, own, pretraining = TASKS[task]
+        before = [*ITPT, *pretraining, *(BERT_ADAM if given.bert_adam else [])]
         for with_pretraining in (False, True):
-            without_correction = BERT_ADAM if given.bert_adam else []
-            options = [*COMMON, *own, *(ITPT + pretraining + without_correction if with_pretraining else [])]
-            same = {"task": task, "seed": given.seed, "options": options}
-            if any(same.items() <= one.items() for one in runs):
-                continue
-            runs.append(run(task, with_pretraining, options, where, given.seed))
-            content = {"command": COMMAND, "runs": runs}
-            RESULTS.write_text(json.dumps(content, indent=2) + "\n")
-    print(as_table(runs))
+            options = [*COMMON, *own, *(before if with_pretraining else [])]
+            known = {"task": task, "seed": given.seed, "options": options}
+            wanted.append((known, partial(run, task, with_pretraining, options, where, given.seed)))
+    print(as_table(complete(RESULTS, COMMAND, wanted)))
 
 
 if __name__ == "__main__":

@@ -12,11 +12,13 @@ Writes benchmarks/results/multitask.json after every run; runs that are in it wi
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 from benchmarks.compare import mean_and_spread, paired_difference
+from benchmarks.runs import complete
 from hf_ftstrategies.pipeline.recipe import run_recipe
 from recipes.multitask import RECIPE
 
@@ -74,24 +76,18 @@ def as_table(runs: list[dict], target: str) -> str:
 
 
 def main() -> None:
-    """See the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data_root", required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     given = parser.parse_args()
-    saved = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"runs": []}
-    saved["command"] = "python -m benchmarks.multitask --data_root DATA"
-    for seed in given.seeds:
-        for target in TARGETS:
-            for variant, own in VARIANTS.items():
-                options = [*COMMON, "--dataset", target, *own]
-                key = {"target": target, "seed": seed, "options": options}
-                if any(all(one[name] == value for name, value in key.items()) for one in saved["runs"]):
-                    continue
-                saved["runs"].append(run(target, variant, given.data_root, seed, options))
-                RESULTS.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
+    wanted = []
+    for seed, target, (variant, own) in product(given.seeds, TARGETS, VARIANTS.items()):
+        options = [*COMMON, "--dataset", target, *own]
+        known = {"target": target, "seed": seed, "options": options}
+        wanted.append((known, partial(run, target, variant, given.data_root, seed, options)))
+    runs = complete(RESULTS, "python -m benchmarks.multitask --data_root DATA", wanted)
     for target in TARGETS:
-        print(as_table(saved["runs"], target), end="\n\n")
+        print(as_table(runs, target), end="\n\n")
 
 
 if __name__ == "__main__":

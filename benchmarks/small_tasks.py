@@ -9,10 +9,11 @@ MiniLM was trained as a sentence encoder; its card names no set of this list, bu
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
+from functools import partial
 from pathlib import Path
 
+from benchmarks.runs import complete
 from hf_ftstrategies.pipeline.recipe import run_recipe
 from recipes.glue import recipe as glue
 from recipes.trec import RECIPE as TREC
@@ -66,16 +67,12 @@ def main() -> None:
     parser.add_argument("--data_root", required=True)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--seed", type=int, default=42)
-    options = parser.parse_args()
-    runs = json.loads(RESULTS.read_text())["runs"] if RESULTS.exists() else []
-    for task in options.tasks:
-        same = {"task": task, "seed": options.seed, "options": OPTIONS}
-        if any(same.items() <= one.items() for one in runs):
-            continue
-        runs.append(run(task, options.data_root, options.seed))
-        content = {"command": "python -m benchmarks.small_tasks --data_root DATA", "runs": runs}
-        RESULTS.write_text(json.dumps(content, indent=2) + "\n")
-    print(table(runs))
+    given = parser.parse_args()
+    wanted = [
+        ({"task": task, "seed": given.seed, "options": OPTIONS}, partial(run, task, given.data_root, given.seed))
+        for task in given.tasks
+    ]
+    print(table(complete(RESULTS, "python -m benchmarks.small_tasks --data_root DATA", wanted)))
 
 
 if __name__ == "__main__":

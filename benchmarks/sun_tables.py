@@ -13,10 +13,11 @@ Writes benchmarks/results/sun_tables.json after every run; runs that are in it w
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
+from functools import partial
 from pathlib import Path
 
+from benchmarks.runs import complete
 from hf_ftstrategies.pipeline.recipe import run_recipe
 from recipes.imdb import RECIPE as IMDB
 from recipes.trec import RECIPE as TREC
@@ -80,16 +81,16 @@ def main() -> None:
     parser.add_argument("--data_root", required=True)
     parser.add_argument("--table", choices=TABLES, required=True)
     parser.add_argument("--seed", type=int, default=42)
-    options = parser.parse_args()
-    runs = json.loads(RESULTS.read_text())["runs"] if RESULTS.exists() else []
-    for row in TABLES[options.table][2]:
-        same = {"table": options.table, "row": row, "seed": options.seed}
-        if any(same.items() <= one.items() for one in runs):
-            continue
-        runs.append(run(options.table, row, options.data_root, options.seed))
-        content = {"command": "python -m benchmarks.sun_tables --data_root DATA --table TABLE", "runs": runs}
-        RESULTS.write_text(json.dumps(content, indent=2) + "\n")
-    print(as_table(runs, options.table))
+    given = parser.parse_args()
+    wanted = [
+        (
+            {"table": given.table, "row": row, "seed": given.seed},
+            partial(run, given.table, row, given.data_root, given.seed),
+        )
+        for row in TABLES[given.table][2]
+    ]
+    command = "python -m benchmarks.sun_tables --data_root DATA --table TABLE"
+    print(as_table(complete(RESULTS, command, wanted), given.table))
 
 
 if __name__ == "__main__":

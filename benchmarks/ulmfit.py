@@ -19,6 +19,8 @@ import json
 import math
 import tempfile
 import time
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 from datasets import Dataset
@@ -26,6 +28,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast, set_seed
 
 from benchmarks.compare import mean_and_spread, paired_difference
+from benchmarks.runs import complete
 from hf_ftstrategies import AwdLstmConfig, AwdLstmForCausalLM, StrategyTrainer, StrategyTrainingArguments
 from hf_ftstrategies.data.corpora import load_corpus
 from hf_ftstrategies.pipeline.fine_tuning import load_splits
@@ -151,22 +154,16 @@ def as_table(runs: list[dict]) -> str:
 
 
 def main() -> None:
-    """See the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data_root", required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     given = parser.parse_args()
-    saved = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"runs": []}
-    saved["command"] = "python -m benchmarks.ulmfit --data_root DATA"
-    for seed in given.seeds:
-        for variant, (_, own) in VARIANTS.items():
-            options = [*COMMON, *own]
-            key = {"variant": variant, "seed": seed, "options": options}
-            if any(all(one[name] == value for name, value in key.items()) for one in saved["runs"]):
-                continue
-            saved["runs"].append(run(variant, given.data_root, seed, options))
-            RESULTS.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
-    print(as_table(saved["runs"]))
+    wanted = []
+    for seed, (variant, (_, own)) in product(given.seeds, VARIANTS.items()):
+        options = [*COMMON, *own]
+        known = {"variant": variant, "seed": seed, "options": options}
+        wanted.append((known, partial(run, variant, given.data_root, seed, options)))
+    print(as_table(complete(RESULTS, "python -m benchmarks.ulmfit --data_root DATA", wanted)))
 
 
 if __name__ == "__main__":

@@ -13,13 +13,15 @@ not repeated.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from benchmarks.compare import mean_and_spread, paired_difference
+from benchmarks.runs import complete
 from hf_ftstrategies.evaluation import plots
 from hf_ftstrategies.pipeline.recipe import Recipe, run_recipe
 from recipes.trec import RECIPE as TREC
@@ -105,18 +107,14 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     given = parser.parse_args()
-    runs = json.loads(RESULTS.read_text())["runs"] if RESULTS.exists() else []
+    wanted = []
+    for task, seed, (variant, own) in product(given.tasks, given.seeds, VARIANTS.items()):
+        options = [*COMMON, *TASKS[task][1], *own]
+        known = {"task": task, "seed": seed, "options": options}
+        wanted.append((known, partial(run, task, variant, given.data_root, seed, options)))
+    runs = complete(RESULTS, "python -m benchmarks.xu_tables --data_root DATA", wanted)
+    plots.save(draw(runs), RESULTS.with_suffix(".png"))
     for task in given.tasks:
-        for seed in given.seeds:
-            for variant, own in VARIANTS.items():
-                options = [*COMMON, *TASKS[task][1], *own]
-                same = {"task": task, "seed": seed, "options": options}
-                if any(same.items() <= one.items() for one in runs):
-                    continue
-                runs.append(run(task, variant, given.data_root, seed, options))
-                content = {"command": "python -m benchmarks.xu_tables --data_root DATA", "runs": runs}
-                RESULTS.write_text(json.dumps(content, indent=2) + "\n")
-                plots.save(draw(runs), RESULTS.with_suffix(".png"))
         print(as_table(runs, task))
 
 
