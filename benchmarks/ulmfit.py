@@ -4,9 +4,9 @@ python -m benchmarks.ulmfit --data_root DATA [--seeds 0 1 2]
 
 A language model (embeddings of 128, layers of 256) reads WikiText-2 (validation and test, all there is of it here);
 then, with each seed, the questions of TREC's training rows, and `recipes/trec.py --model` makes a classifier of it.
-Against it: the same network without a language model, and with one but fine-tuned all at once at one rate (the paper's
-table 7: from scratch, full, freez + discr + stlr). Every classifier is measured on test once; the epoch kept is the
-best on validation.
+Against it: the same network without a language model, and with one but fine-tuned all at once, at one rate or at
+discriminative ones (the paper's table 7), or unfrozen in three stages, as the authors' scripts do. Every classifier is
+measured on test once; the epoch kept is the best on validation.
 
 Writes benchmarks/results/ulmfit.json after every run; runs that are in it with the same options are not repeated. The
 language models are left in outputs/ulmfit.
@@ -45,11 +45,13 @@ COMMON = [
     "--lr_schedule", "slanted_triangular", "--warmup_steps", "0", "--disable_tqdm", "True",
 ]  # fmt: skip
 ALL_AT_ONCE = ["--layer_decay", "1.0", "--learning_rate", "5e-3", "--unfreezing", "none"]
-ULMFIT = ["--layer_decay", str(1 / 2.6), "--learning_rate", "1e-2", "--unfreezing", "gradual"]
+DISCRIMINATIVE = ["--layer_decay", str(1 / 2.6), "--learning_rate", "1e-2", "--unfreezing"]
 VARIANTS = {
     "from scratch": ("untrained", ALL_AT_ONCE),
     "language model, all at once": ("trained", ALL_AT_ONCE),
-    "language model, rates / 2.6, gradual unfreezing": ("trained", ULMFIT),
+    "language model, rates / 2.6": ("trained", [*DISCRIMINATIVE, "none"]),
+    "language model, rates / 2.6, gradual unfreezing": ("trained", [*DISCRIMINATIVE, "gradual"]),
+    "language model, rates / 2.6, unfreezing of the scripts": ("trained", [*DISCRIMINATIVE, "ulmfit"]),
 }
 
 

@@ -23,6 +23,7 @@ class DatasetInfo:
         rows (`Mapping[str, int]`): Number of rows of each split.
         hub_id (`str`, *optional*): What the data set is called on the Hub, also where the rows are of a local copy.
         hub_config (`str`, *optional*): Configuration of the registered one there.
+        language (`str`, *optional*): ISO 639 code of the texts of the registered one.
         unlabelled (`tuple[str, ...]`): Splits without labels.
         findings (`tuple[str, ...]`): What a reader of results should know: rows dropped, duplicates, texts of
             an evaluation split that also stand in train, sizes other than the published ones. Row numbers are
@@ -41,10 +42,11 @@ class DatasetInfo:
     rows: Mapping[str, int]
     hub_id: str | None = None
     hub_config: str | None = None
+    language: str | None = None
     unlabelled: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
 
     def published_as(self) -> dict[str, str]:
-        """What cards say of where it comes from: `licence`, and `hub_id` and `hub_config` if there are any."""
-        known = {"hub_id": self.hub_id, "hub_config": self.hub_config, "licence": self.licence}
-        return {name: value for name, value in known.items() if value is not None}
+        """What cards say of it: `licence`, and `language`, `hub_id` and `hub_config` if they are known."""
+        names = ("hub_id", "hub_config", "language", "licence")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}

@@ -32,6 +32,7 @@ class DatasetSpec:
         hub_revision (`str`, *optional*): Branch of the Hub's data set.
         hub_splits (`Mapping[str, str]`, *optional*): Splits of the Hub's copy that are renamed.
         licence (`str`, *optional*, defaults to `"not stated"`): What the source says, or is known for.
+        language (`str`, *optional*, defaults to `"en"`): ISO 639 code of the texts; `None` if unknown.
     """
 
     task: str = ""
@@ -45,6 +46,7 @@ class DatasetSpec:
     hub_revision: str | None = None
     hub_splits: Mapping[str, str] = field(default_factory=dict)
     licence: str = "not stated"
+    language: str | None = "en"
 
 
 def _text(*columns: str, **known) -> DatasetSpec:
@@ -146,6 +148,7 @@ _SUN = {
         label_names=("sports", "finance", "entertainment", "automobile", "technology"),
         rows={"train": 54_000, "test": 6_000},
         licence="Sogou Lab, research use",
+        language="zh",
     ),
 }
 
@@ -237,15 +240,15 @@ _OTHERS = {
         licence="CC BY 4.0",
     ),
     "yelp_short": _text(label_names=("negative", "positive"), licence="Apache-2.0; Yelp terms for the text"),
-    "thucnews": _text(rows={"train": 180_000, "test": 10_000}, licence="THUCNews: research use"),
-    "tnews_few": _text(rows={"train": 1_185, "validation": 1_098, "test": 2_010}),
-    "nsmc": _text(label_names=("negative", "positive"), licence="CC0 1.0"),
+    "thucnews": _text(rows={"train": 180_000, "test": 10_000}, licence="THUCNews: research use", language="zh"),
+    "tnews_few": _text(rows={"train": 1_185, "validation": 1_098, "test": 2_010}, language="zh"),
+    "nsmc": _text(label_names=("negative", "positive"), licence="CC0 1.0", language="ko"),
     "ud_ewt": DatasetSpec(
         "tagging",
         {"tokens": ("tokens",)},
         label="tags",
         rows={"train": 12_544, "validation": 2_001, "test": 2_077},
-        licence="CC BY-SA 3.0",
+        licence="CC BY-SA 4.0",
     ),
     "wnut17": DatasetSpec(
         "tagging",
@@ -272,5 +275,5 @@ _OTHERS = {
     ),
 }
 
-UNREGISTERED = DatasetSpec(licence="see the source")
+UNREGISTERED = DatasetSpec(licence="see the source", language=None)
 REGISTRY: dict[str, DatasetSpec] = {**_SUN, **_GLUE, **_OTHERS}

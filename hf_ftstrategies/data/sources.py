@@ -125,6 +125,7 @@ def prepare_splits(
         licence=spec.licence,
         hub_id=source.removesuffix(ON_HUB) if source.endswith(ON_HUB) else spec.hub,
         hub_config=spec.hub_config,
+        language=spec.language,
         rows={split: len(rows) for split, rows in splits.items()},
         unlabelled=tuple(split for split, rows in splits.items() if label not in rows.column_names),
         findings=tuple(findings),

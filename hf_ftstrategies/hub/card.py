@@ -40,19 +40,18 @@ def write_card(
     plan: dict[str, Any],
     base_model: str,
     license: str | None = None,
-    language: str | None = None,
 ) -> Path:
     """Write the model card.
 
     Args:
         path (`str` or `PathLike`): file to write, usually `README.md` in the folder of the model.
         results (`dict`): the contents of `results.json`. `results["dataset"]` may have the
-            data set's `hub_id`, `hub_config` and `licence`; only with the first the card links to it.
+            data set's `hub_id`, `hub_config`, `language` (ISO 639) and `licence`; only with the first the card
+            links to it.
         plan (`dict`): the contents of `plan.json`.
         base_model (`str`): Hub id of the model that was fine-tuned. A local folder is called by its last part
             and left out of the metadata, which may hold Hub ids only.
         license (`str`, *optional*): license id of the Hub, such as `apache-2.0`.
-        language (`str`, *optional*): ISO 639 code of the texts, such as `en`.
 
     Returns:
         The path.
@@ -64,7 +63,7 @@ def write_card(
     results, plan = without_paths(results), without_paths(plan)
     # A folder of that name is what from_pretrained would have loaded.
     on_hub = HUB_ID.fullmatch(base_model) is not None and not Path(base_model).exists()
-    metadata = _metadata(results, plan, base_model if on_hub else None, license, language)
+    metadata = _metadata(results, plan, base_model if on_hub else None, license)
     environment = template_environment(Path(__file__).parent, autoescape=False)
     environment.filters["text"] = _text
     name = plan["model"]["class"]
@@ -83,15 +82,14 @@ def write_card(
     return Path(path)
 
 
-def _metadata(results, plan, base_model, license, language) -> ModelCardData:
+def _metadata(results, plan, base_model, license) -> ModelCardData:
     evaluations = _evaluations(results)
-    hub_ids = [task["dataset"]["hub_id"] for task in _tasks(results) if "hub_id" in task["dataset"]]
     return ModelCardData(
-        language=language,
+        language=_known(results, "language"),
         license=license,
         library_name="transformers",
         base_model=base_model,
-        datasets=list(dict.fromkeys(hub_ids)) or None,
+        datasets=_known(results, "hub_id"),
         tags=["hf-ftstrategies", *_stages(results), *(strategy["name"] for strategy in plan["strategies"])],
         pipeline_tag=TASK,
         metrics=list(dict.fromkeys(evaluation.metric_type for evaluation in evaluations)),
@@ -107,6 +105,12 @@ def _stages(results: dict[str, Any]) -> list[str]:
 def _tasks(results: dict[str, Any]) -> list[dict[str, Any]]:
     """What was measured on which data set: of one model with several heads one each."""
     return list(results.get("tasks", {"": results}).values())
+
+
+def _known(results: dict[str, Any], name: str) -> list[str] | None:
+    """A fact about the data sets of all tasks, each value once."""
+    found = (task["dataset"].get(name) for task in _tasks(results))
+    return list(dict.fromkeys(value for value in found if value is not None)) or None
 
 
 def _evaluations(results: dict[str, Any]) -> list[EvalResult]:

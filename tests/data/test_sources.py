@@ -145,7 +145,8 @@ def test_a_copy_in_the_data_root_is_called_as_on_the_hub_and_own_files_are_not(t
     written(tmp_path / "own" / "train.csv", CSV)
     known, own = (load_dataset_splits(name, data_root=tmp_path)[1] for name in ("rte", "own"))
     spec = REGISTRY["rte"]
-    assert known.published_as() == {"hub_id": spec.hub, "hub_config": spec.hub_config, "licence": spec.licence}
+    named = {"hub_id": spec.hub, "hub_config": spec.hub_config, "language": "en", "licence": spec.licence}
+    assert known.published_as() == named
     assert own.published_as() == {"licence": "see the source"}
 
 
