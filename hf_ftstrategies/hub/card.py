@@ -108,8 +108,9 @@ def _tasks(results: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _known(results: dict[str, Any], name: str) -> list[str] | None:
-    """A fact about the data sets of all tasks, each value once."""
-    found = (task["dataset"].get(name) for task in _tasks(results))
+    """A fact about the data sets of all tasks, those of the stage before too, each value once."""
+    before = results.get("multitask", {}).get("tasks", {}).values()
+    found = (task["dataset"].get(name) for task in (*_tasks(results), *before))
     return list(dict.fromkeys(value for value in found if value is not None)) or None
 
 

@@ -41,6 +41,23 @@ def test_the_data_set_with_its_place_on_the_hub_and_its_licence(tmp_path):
     assert "- licence of BBC News: research \\*only\\*\n" in written.text
 
 
+def test_the_data_sets_of_the_stage_before_are_named_too(tmp_path):
+    tasks = {
+        name: {"dataset": {"name": name, "hub_id": hub_id, "language": language, "licence": "CC0 1.0"}}
+        | {"metric": "accuracy", "metrics": results()["metrics"], "baseline": results()["baseline"]}
+        | {"rows": {"train": 40}}
+        for name, hub_id, language in (("a", "user/a", "en"), ("b", "user/b", "ko"), ("c", "user/b", "ko"))
+    }
+    together = {"tasks": tasks, "steps": 8, "learning_rate": 1e-4, "sampling": "square_root"}
+    facts = {**results(), "multitask": together}
+    facts["dataset"] |= {"hub_id": "user/own", "language": "en"}
+    data = card(tmp_path, facts).data.to_dict()
+    assert data["datasets"] == ["user/own", "user/a", "user/b"]
+    assert data["language"] == ["en", "ko"]
+    (index,) = data["model-index"]
+    assert {result["dataset"]["type"] for result in index["results"]} == {"user/own"}
+
+
 def test_model_index_has_every_metric_with_task_and_dataset(tmp_path):
     (index,) = card(tmp_path).data.to_dict()["model-index"]
     assert [result["dataset"]["split"] for result in index["results"]] == ["validation", "test"]
