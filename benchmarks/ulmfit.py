@@ -145,9 +145,9 @@ def run(variant: str, data_root: str, seed: int, options: list[str]) -> dict:
 
 def as_table(runs: list[dict]) -> str:
     """Markdown, one line a variant."""
-    scores: dict[str, dict[int, float]] = {}
+    scores: dict[str, dict[int, float]] = {variant: {} for variant in VARIANTS}
     for one in runs:
-        scores.setdefault(one["variant"], {})[one["seed"]] = one["accuracy"]["test"]
+        scores[one["variant"]][one["seed"]] = one["accuracy"]["test"]
     lines = ["| TREC | seeds | test accuracy | difference to from scratch (paired t-test) |", "|---|---|---|---|"]
     for variant, found in scores.items():
         difference = "" if variant == "from scratch" else paired_difference(found, scores.get("from scratch", {}))
