@@ -1,6 +1,8 @@
 # Each target sets up what it needs in .venv; PYTHON chooses the interpreter that makes it.
 PYTHON ?= python3
 BIN := .venv/bin
+# processes that run tests
+WORKERS ?= 2
 # accelerate uses one CPU thread unless it is told otherwise
 THREADS := $(shell getconf _NPROCESSORS_ONLN)
 LAUNCH := $(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no \
@@ -12,7 +14,7 @@ quickstart: .venv/demo.done
 	$(LAUNCH) recipes/bbc_news.py
 
 test: .venv/test.done
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 lint: .venv/test.done
 	$(BIN)/ruff check .
