@@ -117,7 +117,7 @@ def leakage(splits: Mapping[str, Dataset], text_columns: Sequence[str]) -> str:
         for split, rows in splits.items()
         if split != "train"
     ]
-    return f"leakage: {' and '.join(shares)} also stand among the rows trained on"
+    return f"leakage, white space aside: {' and '.join(shares)} also stand among the rows trained on"
 
 
 def text_key(text: str) -> str:
