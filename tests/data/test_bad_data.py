@@ -202,5 +202,6 @@ def test_leakage_is_counted_in_the_rows_that_are_used():
         "test": Dataset.from_dict({"text": ["e"]}),
     }
     assert leakage(splits, ["text"]) == (
-        "leakage, white space aside: 2 of 3 texts of validation and 0 of 1 texts of test also stand among the rows trained on"
+        "leakage, white space aside: 2 of 3 texts of validation and 0 of 1 texts of test "
+        "also stand among the rows trained on"
     )
