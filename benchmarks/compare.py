@@ -25,4 +25,4 @@ def paired_difference(scores: Mapping[int, float], reference: Mapping[int, float
         return ""
     mean = sum(differences) / len(differences)
     p = stats.ttest_1samp(differences, 0).pvalue if len(set(differences)) > 1 else float(mean == 0)
-    return f"{mean:+.4f} (p = {p:.2f})"
+    return f"{mean:+.4f} (p {'< 0.01' if p < 0.005 else f'= {p:.2f}'})"

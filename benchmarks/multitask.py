@@ -53,12 +53,12 @@ def run(target: str, variant: str, data_root: str, seed: int, options: list[str]
 
 def by_variant(runs: list[dict], target: str) -> dict[str, dict[int, float]]:
     """Test accuracy of each variant by seed, and that of the target's head after the first stage."""
-    scores: dict[str, dict[int, float]] = {}
+    scores: dict[str, dict[int, float]] = {variant: {} for variant in (*VARIANTS, STAGE)}
     for one in runs:
         if one["target"] == target:
-            scores.setdefault(one["variant"], {})[one["seed"]] = one["accuracy"]
+            scores[one["variant"]][one["seed"]] = one["accuracy"]
             if "together" in one:
-                scores.setdefault(STAGE, {})[one["seed"]] = one["together"][target]
+                scores[STAGE][one["seed"]] = one["together"][target]
     return scores
 
 
@@ -70,7 +70,7 @@ def as_table(runs: list[dict], target: str) -> str:
     ]
     scores = by_variant(runs, target)
     for variant, found in scores.items():
-        reference = {} if variant == "alone, 8 epochs" else scores.get("alone, 8 epochs", {})
+        reference = {} if variant == "alone, 8 epochs" else scores["alone, 8 epochs"]
         lines.append(f"| {variant} | {len(found)} | {mean_and_spread(found)} | {paired_difference(found, reference)} |")
     return "\n".join(lines)
 

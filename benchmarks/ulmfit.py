@@ -150,7 +150,7 @@ def as_table(runs: list[dict]) -> str:
         scores[one["variant"]][one["seed"]] = one["accuracy"]["test"]
     lines = ["| TREC | seeds | test accuracy | difference to from scratch (paired t-test) |", "|---|---|---|---|"]
     for variant, found in scores.items():
-        difference = "" if variant == "from scratch" else paired_difference(found, scores.get("from scratch", {}))
+        difference = "" if variant == "from scratch" else paired_difference(found, scores["from scratch"])
         lines.append(f"| {variant} | {len(found)} | {mean_and_spread(found)} | {difference} |")
     return "\n".join(lines)
 
