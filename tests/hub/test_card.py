@@ -41,12 +41,12 @@ def test_the_data_set_with_its_place_on_the_hub_and_its_licence(tmp_path):
     assert "- licence of BBC News: research \\*only\\*\n" in written.text
 
 
-def test_the_data_sets_of_the_stage_before_are_named_too(tmp_path):
+def test_data_sets_of_several_tasks_before_or_in_the_model(tmp_path):
     tasks = {
         name: {"dataset": {"name": name, "hub_id": hub_id, "language": language, "licence": "CC0 1.0"}}
         | {"metric": "accuracy", "metrics": results()["metrics"], "baseline": results()["baseline"]}
         | {"rows": {"train": 40}}
-        for name, hub_id, language in (("a", "user/a", "en"), ("b", "user/b", "ko"), ("c", "user/b", "ko"))
+        for name, hub_id, language in (("a", "user/a", "en"), ("b", "user/b", "ko"), ("c", "user/own", "ko"))
     }
     together = {"tasks": tasks, "steps": 8, "learning_rate": 1e-4, "sampling": "square_root"}
     facts = {**results(), "multitask": together}
@@ -56,6 +56,13 @@ def test_the_data_sets_of_the_stage_before_are_named_too(tmp_path):
     assert data["language"] == ["en", "ko"]
     (index,) = data["model-index"]
     assert {result["dataset"]["type"] for result in index["results"]} == {"user/own"}
+    the_plan = plan()
+    the_plan["model"]["class"] = "MultiTaskClassifier"
+    with_heads = card(tmp_path, {**results(), "tasks": tasks}, the_plan)
+    (index,) = with_heads.data.to_dict()["model-index"]
+    where = [(result["dataset"]["name"], result["dataset"]["type"]) for result in index["results"]]
+    assert where[::2] == [("a", "user/a"), ("b", "user/b"), ("c", "user/own")]
+    assert with_heads.text.count("CC0 1.0") == 3
 
 
 def test_model_index_has_every_metric_with_task_and_dataset(tmp_path):
