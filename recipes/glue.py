@@ -17,7 +17,10 @@ import sys
 from hf_ftstrategies.pipeline.presets import DEVLIN_2018, ZHANG_2021
 from hf_ftstrategies.pipeline.recipe import Recipe, main, take_option
 
-TASKS = ("cola", "sst2", "mrpc", "rte", "stsb", "qqp", "qnli", "mnli", "wnli")
+TASKS = {
+    "cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "rte": "RTE", "stsb": "STS-B", "qqp": "QQP", "qnli": "QNLI",
+    "mnli": "MNLI", "wnli": "WNLI",
+}  # fmt: skip
 PUBLISHED = {
     "rte": "test accuracy 69.5 ± 2.5 %",
     "mrpc": "test F1 90.8 ± 1.3 %",
@@ -26,13 +29,14 @@ PUBLISHED = {
 }
 _WITH = ", BERT-large, 20 seeds, half of the development set (Zhang et al. 2021, table 1)"
 PRESETS = {"zhang": ZHANG_2021, "devlin": DEVLIN_2018}
+PAPERS = {"zhang": "Zhang et al. 2021", "devlin": "Devlin et al. 2018"}
 
 
 def recipe(task: str, preset: str) -> Recipe:
     """The recipe of one task."""
     return Recipe(
         name=f"glue_{task}",
-        title=f"GLUE {task}, {preset}",
+        title=f"{TASKS[task]} of GLUE, fine-tuned as {PAPERS[preset]}",
         presets={**PRESETS[preset], "dataset": task},
         published=PUBLISHED[task] + _WITH if preset == "zhang" and task in PUBLISHED else "",
         script=f"glue.py --task {task} --preset {preset}",
