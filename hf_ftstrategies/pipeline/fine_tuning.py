@@ -207,11 +207,12 @@ def load_splits(
         splits, info, notes = load_streamed_splits(
             run.dataset, **choices, **rows, seed=run.split_seed, shuffle_seed=shuffle_seed
         )
-    else:
-        dataset, info = load_dataset_splits(run.dataset, **choices)
-        splits, notes = make_splits(dataset, info, **rows, seed=run.split_seed, scheme=run.split_scheme)
-        notes.append(leakage(splits, info.text_columns))
-    return splits, info, [*notes, *info.findings]
+        return splits, info, [*notes, *info.findings]
+    dataset, info = load_dataset_splits(run.dataset, **choices)
+    splits, notes = make_splits(dataset, info, **rows, seed=run.split_seed, scheme=run.split_scheme)
+    when = "before rows were selected, " if notes else ""
+    findings = [when + finding for finding in info.findings]
+    return splits, info, [*notes, leakage(splits, info.text_columns), *findings]
 
 
 def prepare_fine_tuning(
