@@ -16,7 +16,7 @@ from pathlib import Path
 
 from transformers import DataCollatorWithPadding, Trainer
 
-from benchmarks.compare import mean_and_spread, paired_difference
+from benchmarks.compare import as_table
 from benchmarks.runs import complete
 from hf_ftstrategies.pipeline.fine_tuning import prepare_fine_tuning
 from hf_ftstrategies.pipeline.machine import hardware, versions
@@ -63,17 +63,12 @@ def run(variant: str, seed: int) -> dict:
     return {"variant": variant, "seed": seed, "train_seconds": seconds, **scores, **facts}
 
 
-def table(runs: list[dict]) -> str:
-    """Mean and spread of every variant, with the paired difference to stock."""
-    by_variant: dict[str, dict[int, float]] = {}
+def by_variant(runs: list[dict]) -> dict[str, dict[int, float]]:
+    """Test accuracy of each variant by seed."""
+    scores: dict[str, dict[int, float]] = {}
     for one in runs:
-        by_variant.setdefault(one["variant"], {})[one["seed"]] = one["test"]["accuracy"]
-    stock = by_variant.get("stock, 1e-4", {})
-    lines = ["| variant | seeds | test accuracy | difference to stock at 1e-4 (paired, p) |", "|---|---|---|---|"]
-    for variant, scores in by_variant.items():
-        shown = "" if variant == "stock, 1e-4" else paired_difference(scores, stock)
-        lines.append(f"| {variant} | {len(scores)} | {mean_and_spread(scores)} | {shown} |")
-    return "\n".join(lines)
+        scores.setdefault(one["variant"], {})[one["seed"]] = one["test"]["accuracy"]
+    return scores
 
 
 def main() -> None:
@@ -86,7 +81,8 @@ def main() -> None:
         for seed in options.seeds
         for variant in options.variants
     ]
-    print(table(complete(RESULTS, "python -m benchmarks.bbc_news", wanted)))
+    runs = complete(RESULTS, "python -m benchmarks.bbc_news", wanted)
+    print(as_table("variant", by_variant(runs), "stock, 1e-4", "test accuracy"))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-from benchmarks.compare import mean_and_spread, paired_difference
+from benchmarks.compare import as_table
 from benchmarks.runs import complete
 from hf_ftstrategies.pipeline.recipe import run_recipe
 from recipes.multitask import RECIPE
@@ -62,19 +62,6 @@ def by_variant(runs: list[dict], target: str) -> dict[str, dict[int, float]]:
     return scores
 
 
-def as_table(runs: list[dict], target: str) -> str:
-    """Markdown, one line a variant."""
-    lines = [
-        f"| {target} | seeds | test accuracy | difference to 8 epochs alone (paired t-test) |",
-        "|---|---|---|---|",
-    ]
-    scores = by_variant(runs, target)
-    for variant, found in scores.items():
-        reference = {} if variant == "alone, 8 epochs" else scores["alone, 8 epochs"]
-        lines.append(f"| {variant} | {len(found)} | {mean_and_spread(found)} | {paired_difference(found, reference)} |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data_root", required=True)
@@ -87,7 +74,7 @@ def main() -> None:
         wanted.append((known, partial(run, target, variant, given.data_root, seed, options)))
     runs = complete(RESULTS, "python -m benchmarks.multitask --data_root DATA", wanted)
     for target in TARGETS:
-        print(as_table(runs, target), end="\n\n")
+        print(as_table(target, by_variant(runs, target), "alone, 8 epochs", "test accuracy"), end="\n\n")
 
 
 if __name__ == "__main__":

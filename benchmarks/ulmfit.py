@@ -27,7 +27,7 @@ from datasets import Dataset
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast, set_seed
 
-from benchmarks.compare import mean_and_spread, paired_difference
+from benchmarks.compare import as_table
 from benchmarks.runs import complete
 from hf_ftstrategies import AwdLstmConfig, AwdLstmForCausalLM, StrategyTrainer, StrategyTrainingArguments
 from hf_ftstrategies.data.corpora import load_corpus
@@ -143,16 +143,12 @@ def run(variant: str, data_root: str, seed: int, options: list[str]) -> dict:
     return facts | {name: results[name] for name in ("time", "peak_memory_mib", "versions", "hardware")}
 
 
-def as_table(runs: list[dict]) -> str:
-    """Markdown, one line a variant."""
-    scores: dict[str, dict[int, float]] = {variant: {} for variant in VARIANTS}
-    for one in runs:
-        scores[one["variant"]][one["seed"]] = one["accuracy"]["test"]
-    lines = ["| TREC | seeds | test accuracy | difference to from scratch (paired t-test) |", "|---|---|---|---|"]
-    for variant, found in scores.items():
-        difference = "" if variant == "from scratch" else paired_difference(found, scores["from scratch"])
-        lines.append(f"| {variant} | {len(found)} | {mean_and_spread(found)} | {difference} |")
-    return "\n".join(lines)
+def by_variant(runs: list[dict]) -> dict[str, dict[int, float]]:
+    """Test accuracy of each variant by seed."""
+    return {
+        variant: {one["seed"]: one["accuracy"]["test"] for one in runs if one["variant"] == variant}
+        for variant in VARIANTS
+    }
 
 
 def main() -> None:
@@ -165,7 +161,8 @@ def main() -> None:
         options = [*COMMON, *own]
         known = {"variant": variant, "seed": seed, "options": options}
         wanted.append((known, partial(run, variant, given.data_root, seed, options)))
-    print(as_table(complete(RESULTS, "python -m benchmarks.ulmfit --data_root DATA", wanted)))
+    runs = complete(RESULTS, "python -m benchmarks.ulmfit --data_root DATA", wanted)
+    print(as_table("trec", by_variant(runs), "from scratch", "test accuracy"))
 
 
 if __name__ == "__main__":

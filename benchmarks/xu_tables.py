@@ -20,7 +20,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from benchmarks.compare import mean_and_spread, paired_difference
+from benchmarks.compare import as_table
 from benchmarks.runs import complete
 from hf_ftstrategies.evaluation import plots
 from hf_ftstrategies.pipeline.recipe import Recipe, run_recipe
@@ -71,16 +71,6 @@ def by_variant(runs: list[dict], task: str) -> dict[str, dict[int, float]]:
     return scores
 
 
-def as_table(runs: list[dict], task: str) -> str:
-    """Markdown, one line a variant."""
-    scores = by_variant(runs, task)
-    lines = [f"| {task} | seeds | accuracy | difference to plain (paired t-test) |", "|---|---|---|---|"]
-    for variant, found in scores.items():
-        difference = "" if variant == "plain" else paired_difference(found, scores["plain"])
-        lines.append(f"| {variant} | {len(found)} | {mean_and_spread(found)} | {difference} |")
-    return "\n".join(lines)
-
-
 def draw(runs: list[dict]) -> Figure:
     """Difference to plain of every seed, and its mean."""
     tasks = [task for task in TASKS if by_variant(runs, task)]
@@ -115,7 +105,7 @@ def main() -> None:
     runs = complete(RESULTS, "python -m benchmarks.xu_tables --data_root DATA", wanted)
     plots.save(draw(runs), RESULTS.with_suffix(".png"))
     for task in given.tasks:
-        print(as_table(runs, task))
+        print(as_table(task, by_variant(runs, task), "plain"))
 
 
 if __name__ == "__main__":
