@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from statistics import fmean, stdev
 from typing import Any
@@ -66,10 +67,12 @@ def plot_seeds(seeds: dict[str, Any], metric: str) -> Figure:
         low, high = spread["mean"] - spread["std"], spread["mean"] + spread["std"]
         axis.plot([low, high], [row, row], color=color, linewidth=9, alpha=0.18, solid_capstyle="butt")
         axis.plot([spread["mean"]] * 2, [row - 0.22, row + 0.22], color=color, linewidth=2)
+        seen: Counter[float] = Counter()
         for run in seeds["runs"]:
-            kept = run["seed"] == seeds["chosen"]
+            kept, value = run["seed"] == seeds["chosen"], run["metrics"][split][metric]
             look = {"marker": "D", "color": BLUE, "zorder": 4} if kept else {"marker": "o", "color": color}
-            axis.plot(run["metrics"][split][metric], row, ms=7, **look)
+            axis.plot(value, row - 0.17 * seen[value], ms=7, **look)  # equal ones above each other
+            seen[value] += 1
     axis.plot([], [], "D", color=BLUE, ms=7, label="seed kept (best on validation)")
     axis.plot([], [], "o", color=MUTED, ms=7, label="other seeds")
     axis.plot([], [], color=MUTED, linewidth=2, label="mean")

@@ -32,3 +32,10 @@ def test_the_picture_has_every_seed_and_marks_the_one_kept():
         if len(line.get_xdata()) == 1
     }
     assert points == {(0.5, 0): "o", (0.8, 0): "D", (0.7, 1): "o", (0.6, 1): "D"}
+
+
+def test_seeds_that_are_equal_are_all_seen():
+    runs = {seed: run(1, 0.5, validation=0.5) for seed in (1, 2, 3)}
+    axis = plot_seeds(compare_seeds(runs, 2), "accuracy").axes[0]
+    points = {(line.get_xdata()[0], line.get_ydata()[0]) for line in axis.lines if len(line.get_xdata()) == 1}
+    assert len(points) == 3
