@@ -21,7 +21,7 @@ SUN_2019 = {
     "evaluations": 4,
     "load_best_model_at_end": True,
     "save_total_limit": 1,
-    "logging_steps": 50,
+    "logging_steps": 0.02,  # of all steps
     "train_sampling_strategy": "group_by_length",
     "report_to": "none",
 }
@@ -59,7 +59,7 @@ ZHANG_2021 = {
     "evaluations": 10,
     "load_best_model_at_end": True,
     "save_total_limit": 1,
-    "logging_steps": 20,
+    "logging_steps": 0.02,
     "report_to": "none",
 }
 
