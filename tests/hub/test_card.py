@@ -122,6 +122,16 @@ def test_a_model_with_code_is_loaded_as_such(tmp_path):
     assert "from hf_ftstrategies import EncoderClassifier  #" in card(tmp_path, results(), the_plan).text
 
 
+@pytest.mark.parametrize(("front", "back"), [(14, 0), (0, 14), (4, 10)])
+def test_how_a_text_is_read(tmp_path, front, back):
+    reading = {"max_length": 16, "limit": 14, "front": front, "back": back}
+    text = card(tmp_path, {**results(), "has_code": True, "reading": reading}).text
+    kept = " and ".join([f"the first {front}"] * (front > 0) + [f"the last {back}"] * (back > 0))
+    assert f"It reads a text as the training did: of one with more than 14 tokens {kept}." in text
+    whole = card(tmp_path, {**results(), "has_code": True, "reading": {**reading, "limit": None}}).text
+    assert "It reads a text as the training did: all of it." in whole
+
+
 def test_energy_where_the_machine_counts_it(tmp_path):
     assert " Wh " not in card(tmp_path).text
     text = card(tmp_path, {**results(), "energy_watt_hours": {"cpu": 1.25, "gpu": 2.0}}).text
