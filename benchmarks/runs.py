@@ -23,6 +23,6 @@ def complete(path: Path, command: str, wanted: Iterable[tuple[dict, Callable[[],
     for known, run in wanted:
         if not any(known.items() <= one.items() for one in runs):
             runs.append(run())
-            content = json.dumps({"command": command, "runs": runs}, indent=1)
+            content = json.dumps({"command": command, "runs": runs}, indent=2)
             path.write_text(content + "\n", encoding="utf-8")
     return runs
