@@ -30,7 +30,7 @@ def read(encoder, text, states=None):
     return x, after
 
 
-def close(a, b, tolerance=1e-10):
+def assert_close(a, b, tolerance=1e-10):
     np.testing.assert_allclose(torch.as_tensor(a).detach().numpy(), b, atol=tolerance, rtol=tolerance)
 
 
@@ -43,10 +43,10 @@ def test_states_are_those_of_the_equations_whatever_the_padding(side):
     outputs = model(**given)
     for row, text in enumerate(texts()):
         expected, states = read(model, text)
-        close(outputs.last_hidden_state[row][given["attention_mask"][row].bool()], expected)
+        assert_close(outputs.last_hidden_state[row][given["attention_mask"][row].bool()], expected)
         for (h, c), last in zip(outputs.states, states):
-            close(h[row], last[0])
-            close(c[row], last[1])
+            assert_close(h[row], last[0])
+            assert_close(c[row], last[1])
 
 
 def test_embeddings_instead_of_words():
@@ -64,10 +64,10 @@ def test_two_halves_are_the_whole():
         states = outputs.states
         halves.append(outputs.last_hidden_state)
     real = given["attention_mask"].bool()
-    close(torch.cat(halves, 1)[real], whole.last_hidden_state[real].detach())
+    assert_close(torch.cat(halves, 1)[real], whole.last_hidden_state[real].detach())
     for (h, c), (h_whole, c_whole) in zip(states, whole.states):
-        close(h, h_whole.detach())
-        close(c, c_whole.detach())
+        assert_close(h, h_whole.detach())
+        assert_close(c, c_whole.detach())
 
 
 @pytest.mark.parametrize("name", ["hidden", "input", "embedding", "weight"])
@@ -123,7 +123,7 @@ def test_the_loss_of_training_and_that_of_evaluation(side):
             squares.append(seen["dropped"][row, of_row].detach().numpy() ** 2)
             changes.append(np.diff(seen["raw"][row, of_row].detach().numpy(), axis=0) ** 2)
         terms = 1.5 * np.concatenate(squares).mean() + 0.7 * np.concatenate(changes).mean()
-        close(outputs.loss, np.mean(nll) + (terms if training else 0), 1e-6)
+        assert_close(outputs.loss, np.mean(nll) + (terms if training else 0), 1e-6)
         assert torch.equal(seen["dropped"], seen["raw"]) != training
 
 
@@ -137,8 +137,8 @@ def test_parts_of_a_step_add_up_to_its_loss():
     model = tiny(AwdLstmForCausalLM, **NO_DROPOUT).train()
     ids = torch.stack([text[:4] for text in texts() if len(text) >= 4] + [texts()[0][4:8]])
     parts = [model(part, labels=part, num_items_in_batch=torch.tensor(12)).loss for part in ids.chunk(2)]
-    close(sum(parts), model(ids, labels=ids).loss.detach())
-    close(model.eval()(ids, labels=ids, num_items_in_batch=12).loss, model(ids, labels=ids).loss.detach(), 1e-6)
+    assert_close(sum(parts), model(ids, labels=ids).loss.detach())
+    assert_close(model.eval()(ids, labels=ids, num_items_in_batch=12).loss, model(ids, labels=ids).loss.detach(), 1e-6)
 
 
 def test_the_decoder_shares_the_embeddings(tmp_path):
@@ -183,13 +183,13 @@ def test_last_state_maximum_and_mean_of_the_last_tokens(side, max_tokens):
     logits = model(**batch(side)).logits
     for row, text in enumerate(texts()):
         states = read(model.encoder, text)[0][-max_tokens:]
-        close(logits[row], head(model, np.concatenate([states[-1], states.max(0), states.mean(0)])))
+        assert_close(logits[row], head(model, np.concatenate([states[-1], states.max(0), states.mean(0)])))
 
 
 @pytest.mark.parametrize("bptt", [1, 4, 100])
 def test_pieces_do_not_show_in_evaluation(bptt):
     model = tiny(AwdLstmForSequenceClassification, bptt=bptt)
-    close(model(**batch()).logits, tiny(AwdLstmForSequenceClassification)(**batch()).logits.detach())
+    assert_close(model(**batch()).logits, tiny(AwdLstmForSequenceClassification)(**batch()).logits.detach())
 
 
 def plain_features(encoder, text, bptt, max_tokens):
@@ -245,7 +245,7 @@ def test_without_a_mask_the_padding_token_is_padding():
     expected = model(**batch("left")).logits
     assert torch.equal(model(ids).logits, expected)
     embedded = model(inputs_embeds=model.encoder.embed_tokens(texts()[0].unsqueeze(0)))
-    close(embedded.logits[0], expected[0].detach())
+    assert_close(embedded.logits[0], expected[0].detach())
 
 
 @pytest.mark.parametrize(
