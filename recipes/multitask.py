@@ -38,7 +38,7 @@ def recipe(target: str, preset: str) -> Recipe:
     together = {"multitask": ",".join(TASKS), "multitask_learning_rate": 2e-5, "learning_rate": 1e-5}
     return Recipe(
         name=f"{target}_{preset}",
-        title=f"{target}, after several tasks together",
+        title="Several tasks together, then one of them",
         presets={**SUN_2019, **together, **PRESETS[preset], "dataset": target},
         published=f"test error {error} with bert-base-uncased (Sun et al. 2019, table 7)",
         script=f"multitask.py --target {target} --preset {preset}",
